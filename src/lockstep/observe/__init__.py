@@ -1,0 +1,1 @@
+"""What Lockstep shows of itself: logger, percentiles, metrics, dashboard."""
