@@ -18,10 +18,21 @@ What a host promises to every machine:
 5. After a crash the machine is built anew and gets `on_start` with the durable records that survived:
    a prefix-closed history of what was persisted, including everything that was confirmed.
 6. `on_peer` tells when the connection to a peer is up and when it is lost. It is a hint, not a promise.
+7. A command may arrive more than once under the same (client, request): a client that lost its connection
+   sends again. A machine whose commands are not idempotent remembers what it has answered.
+
+A machine class also declares what it says on the wire, so that the real host decodes strictly:
+
+    class Counter(Machine):
+        PROTOCOL = "counter"
+        MESSAGES = Add | Added        # tagged frozen Structs that nodes send to each other
+        RECORDS = Add                 # what it persists
+        COMMANDS = Increment | Read   # what clients ask
+        RESULTS = int                 # what it replies
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from msgspec import Struct
 
@@ -129,6 +140,17 @@ Effects: TypeAlias = Iterable[Effect]
 
 class Machine:
     """A protocol machine. Override the inputs that the protocol has; the others do nothing."""
+
+    PROTOCOL: ClassVar[str] = ""
+    """The name that two nodes must agree on when they connect; the class's name if left empty."""
+    VERSION: ClassVar[int] = 1
+    """Raise it when old and new nodes would misunderstand each other: they then refuse to connect."""
+    MESSAGES: ClassVar[Any] = None
+    RECORDS: ClassVar[Any] = None
+    COMMANDS: ClassVar[Any] = None
+    RESULTS: ClassVar[Any] = Any
+    """The types of what nodes send, persist, are asked and reply: one type or a union of tagged Structs.
+    None: the protocol has none of that kind. Only the real host needs them."""
 
     def on_start(self, durable: Sequence[Message]) -> Effects:
         """The node starts, fresh (`durable` is empty) or after a crash."""
