@@ -93,3 +93,36 @@ def test_a_skipped_input_keeps_its_number_and_is_marked() -> None:
     merge.follow(0, Skip(0, 1, "does not parse"))
     merge.follow(1, Cut((3,)))
     assert [(one.sn, one.skipped) for one in merge.take(9)] == [(0, False), (1, True), (2, False)]
+
+
+@given(queues_and_growths, st.data())
+def test_a_replica_that_restarts_at_its_position_goes_on_with_the_same_sequence(
+    growths: list[list[int]], data: st.DataObject
+) -> None:
+    records: list[Cut | Skip] = list(cuts(growths))
+    queues = len(growths[0])
+    for _ in range(data.draw(st.integers(0, 3))):
+        skip = Skip(data.draw(st.integers(0, queues - 1)), data.draw(st.integers(0, 20)), "bad")
+        records.insert(data.draw(st.integers(0, len(records))), skip)
+    whole = Merge((0,) * queues)
+    for offset, record in enumerate(records):
+        whole.follow(offset, record)
+    expected = whole.take(10_000)
+
+    merge = Merge((0,) * queues)
+    read = 0
+    merged = []
+    while len(merged) < len(expected) or read < len(records):
+        match data.draw(st.sampled_from(["read", "take", "restart"])) if read < len(records) else "take":
+            case "read":
+                merge.follow(read, records[read])
+                read += 1
+            case "take":
+                merged += merge.take(data.draw(st.integers(1, 5)))
+            case "restart":
+                position = merge.position()
+                assert position.upcoming == len(merged)
+                merge, read = Merge.at(position), position.order_offset
+    assert [(one.queue, one.offset, one.sn) for one in merged] == [
+        (one.queue, one.offset, one.sn) for one in expected
+    ]

@@ -28,18 +28,25 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a shard is in its order: the same on every site for the same `_sn`."""
+    """Where a shard is in its order. Everything but `done` is as it was before the record at `order_offset`."""
 
     order_offset: int
-    """Records of the order topic below this one are fully consumed."""
-    inputs: tuple[int, ...]
-    """The next offset to consume of each queue."""
+    """Order records below this one are consumed; reading goes on here."""
     done: int
-    """Inputs of the record at `order_offset` that are consumed already."""
+    """Inputs that are consumed already of those that the record at `order_offset` admits."""
+    inputs: tuple[int, ...]
     sn: int
     next: int
+    ends: tuple[int, ...]
     epoch: int
     version: int
+    skips: tuple[tuple[int, int], ...] = ()
+    """Skips that were announced and not met yet."""
+
+    @property
+    def upcoming(self) -> int:
+        """The `_sn` of the next input."""
+        return self.sn + self.done
 
 
 class Merge:
@@ -50,51 +57,92 @@ class Merge:
         self.sn = 0
         self.accepted = Acceptance(len(starts), ends=starts)
         self._next = 0
-        self._pending: deque[tuple[int, Cut | Order]] = deque()
+        self._pending: deque[tuple[int, Acceptance, Cut | Order]] = deque()
+        self._read = 0
+        self._current: Position | None = None
         self._plan: Iterator[int] = iter(())
-        self._planned = -1
-        self._done = 0
+        self._ahead = 0
+
+    @classmethod
+    def at(cls, position: Position) -> "Merge":
+        """A merge that goes on at `position`: feed it the order topic from `position.order_offset` on."""
+        merge = cls(position.inputs)
+        merge.sn = position.sn
+        merge.accepted = Acceptance(
+            len(position.inputs), position.ends, position.epoch, position.version, set(position.skips)
+        )
+        merge._next = position.next
+        merge._read = position.order_offset
+        merge._ahead = position.done
+        return merge
+
+    def position(self) -> Position:
+        """Where the next `take` begins."""
+        if self._current is not None:
+            return msgspec.structs.replace(self._current, done=self.sn - self._current.sn + self._ahead)
+        if self._pending:
+            offset, before, _ = self._pending[0]
+            return self._anchored(offset, before)
+        return self._anchored(self._read, self.accepted)
 
     def follow(self, order_offset: int, record: OrderRecord | None) -> bool:
         """Take the record at `order_offset` of the order topic; False if it is void."""
+        before = self.accepted.copy()
         accepted = self.accepted.accept(record)
+        self._read = order_offset + 1
         if isinstance(accepted, Cut | Order):
-            self._pending.append((order_offset, accepted))
+            self._pending.append((order_offset, before, accepted))
         return accepted is not None
 
     def take(self, limit: int) -> list[Input]:
         """The next inputs in the order, at most `limit`; fewer when the order does not reach further."""
+        if self._ahead:
+            self._ahead -= len(self._step(self._ahead))
+            if self._ahead:
+                return []
+        return self._step(limit)
+
+    def _step(self, limit: int) -> list[Input]:
         taken: list[Input] = []
         while len(taken) < limit:
             queue = next(self._plan, None)
             if queue is None:
-                if not self._advance():
+                self._current = None
+                if not self._pending:
                     break
+                self._begin()
                 continue
             offset = self.inputs[queue]
             self.inputs[queue] = offset + 1
-            self._done += 1
             skipped = (queue, offset) in self.accepted.skipped
+            if skipped:
+                self.accepted.skipped.discard((queue, offset))
             taken.append(Input(queue, offset, self.sn, skipped))
             self.sn += 1
         return taken
 
-    def _advance(self) -> bool:
-        """Go on to the next record of the order; False if none is known."""
-        if self._planned >= 0:
-            self._pending.popleft()
-            self._planned = -1
-        if not self._pending:
-            return False
-        self._planned, record = self._pending[0]
-        self._done = 0
+    def _begin(self) -> None:
+        """Plan the inputs that the next order record admits."""
+        order_offset, before, record = self._pending.popleft()
+        self._current = self._anchored(order_offset, before)
         match record:
             case Cut(ends=ends):
-                counts = [end - at for end, at in zip(ends, self.inputs, strict=True)]
-                self._plan = self._interleave(counts)
+                self._plan = self._interleave([end - at for end, at in zip(ends, self.inputs, strict=True)])
             case Order(runs=runs):
                 self._plan = (queue for queue, count in runs for _ in range(count))
-        return True
+
+    def _anchored(self, order_offset: int, before: Acceptance) -> Position:
+        return Position(
+            order_offset=order_offset,
+            done=self._ahead,
+            inputs=tuple(self.inputs),
+            sn=self.sn,
+            next=self._next,
+            ends=before.ends,
+            epoch=before.epoch,
+            version=before.version,
+            skips=tuple(sorted(skip for skip in before.skipped if skip[1] >= self.inputs[skip[0]])),
+        )
 
     def _interleave(self, counts: list[int]) -> Iterator[int]:
         """One cycle of Algorithm 1: round robin over the active queues, each leaving at its heartbeat."""
