@@ -56,7 +56,9 @@ class Report:
         return all(bar.met for bar in self.bars)
 
     def show(self, console: Console) -> None:
-        table = Table(title=f"{self.experiment}{' (quick)' if self.quick else ''}: bars", title_justify="left")
+        table = Table(
+            title=f"{self.experiment}{' (quick)' if self.quick else ''}: bars", title_justify="left"
+        )
         table.add_column("bar")
         table.add_column("measured", justify="right")
         table.add_column("must be", justify="right")
