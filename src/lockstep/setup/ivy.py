@@ -75,7 +75,9 @@ def pyspark_jars() -> Path:
 def _ivy_jar() -> Path:
     found = sorted(pyspark_jars().glob("ivy-*.jar"))
     if not found:
-        raise LockstepError(f"PySpark ships no Ivy in {pyspark_jars()}", hint="reinstall it: make clean, make setup")
+        raise LockstepError(
+            f"PySpark ships no Ivy in {pyspark_jars()}", hint="reinstall it: make clean, make setup"
+        )
     return found[-1]
 
 
@@ -98,7 +100,12 @@ def _reason(log: Path) -> str:
     for pattern in (r"No space left on device|Disk quota exceeded|File too large|Read-only file system",):
         if found := re.search(pattern, text):
             return found[0].lower()
-    for pattern in (r"Server access error.*", r"Host .* not found.*", r"unresolved dependency: .*", r"\[FAILED\s*\].*"):
+    for pattern in (
+        r"Server access error.*",
+        r"Host .* not found.*",
+        r"unresolved dependency: .*",
+        r"\[FAILED\s*\].*",
+    ):
         if found := re.search(pattern, text):
             return " ".join(found[0].split())[:200]
     return "Ivy failed"
@@ -109,7 +116,9 @@ def _settings(cache: Path, mirror: str) -> str:
     return f"""<ivysettings>
   <settings defaultResolver="maven"/>
   <caches defaultCacheDir={quoteattr(str(cache / "cache"))}/>
-  <timeout-constraints><timeout-constraint name="bounded" connectionTimeout="15000" readTimeout="60000"/></timeout-constraints>
+  <timeout-constraints>
+    <timeout-constraint name="bounded" connectionTimeout="15000" readTimeout="60000"/>
+  </timeout-constraints>
   <resolvers><ibiblio name="maven" m2compatible="true" timeoutConstraint="bounded"{root}/></resolvers>
 </ivysettings>
 """
@@ -118,7 +127,7 @@ def _settings(cache: Path, mirror: str) -> str:
 def _descriptor(modules: Sequence[Module]) -> str:
     wanted = "\n".join(
         f"    <dependency org={quoteattr(module.organisation)} name={quoteattr(module.name)}"
-        f" rev={quoteattr(module.revision)} conf=\"default->{'default' if module.transitive else 'master'}\"/>"
+        f' rev={quoteattr(module.revision)} conf="default->{"default" if module.transitive else "master"}"/>'
         for module in modules
     )
     return f"""<ivy-module version="2.0">

@@ -87,7 +87,7 @@ def fetch(name: str, *, java: Java, progress: Callable[[int], None] = lambda arr
     """Download a set, verify it and put it in place. A set that is already good is left alone."""
     files = locked(name)
     folder = home.jars_folder(name)
-    with _writable(), _only_one():
+    with disk_errors(), _only_one():
         if not missing(name):
             return
         _sweep(folder.parent)
@@ -127,7 +127,7 @@ def setup_command(name: str) -> str:
 
 def relock(name: str, *, java: Java, progress: Callable[[int], None] = lambda arrived: None) -> None:
     """Write what the pins of a set resolve to today into the lock file (`make lock`)."""
-    with _writable(), _only_one():
+    with disk_errors(), _only_one():
         arriving = home.home() / "jars" / f".arriving-lock-{os.getpid()}"
         cache = home.home() / "ivy" / f"lock-{name}"
         ivy.retrieve(SETS[name], arriving, cache=cache, java=java, progress=progress)
@@ -138,6 +138,18 @@ def relock(name: str, *, java: Java, progress: Callable[[int], None] = lambda ar
         unfinished.rename(_LOCK)
         shutil.rmtree(cache)
         _sweep(arriving.parent)
+
+
+@contextlib.contextmanager
+def disk_errors() -> Iterator[None]:
+    """A full, read-only or broken disk becomes an error that says which folder and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise LockstepError(
+            f"cannot write to {error.filename or home.home()}: {(error.strerror or str(error)).lower()}",
+            hint="free or repair the disk, or set LOCKSTEP_HOME to a folder on another one",
+        ) from error
 
 
 def _difference(folder: Path, files: dict[str, str]) -> str:
@@ -186,14 +198,3 @@ def _only_one() -> Iterator[None]:
     with (home.home() / "setup.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextlib.contextmanager
-def _writable() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise LockstepError(
-            f"cannot write to {error.filename or home.home()}: {(error.strerror or str(error)).lower()}",
-            hint="free or repair the disk, or set LOCKSTEP_HOME to a folder on another one",
-        ) from error

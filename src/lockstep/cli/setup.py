@@ -1,0 +1,74 @@
+"""`lockstep setup`: fetch the pinned jars and compile our own Java. A second run has nothing to do."""
+
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from lockstep.errors import UsageError
+from lockstep.setup import build, jars, java
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+
+@app.command(
+    help="Fetch the pinned jars, compare them with their checksums, and compile the Java source and sink.\n\n"
+    "It is safe to interrupt and to repeat: what is already good stays. "
+    "`LOCKSTEP_HOME` moves the folder; `LOCKSTEP_MAVEN_MIRROR` names another Maven repository."
+)
+def setup(
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", help=f"Fetch this set of jars only: {', '.join(jars.SETS)}. May be repeated."),
+    ] = None,
+    relock: Annotated[
+        bool,
+        typer.Option("--relock", help="Write what the pins resolve to into jars.lock (for maintainers)."),
+    ] = False,
+) -> None:
+    for name in sets or ():
+        if name not in jars.SETS:
+            raise UsageError(f"no set of jars is called {name!r}", hint=f"one of: {', '.join(jars.SETS)}")
+    started = time.monotonic()
+    console = Console(stderr=True)
+    wanted = tuple(sets or jars.DEFAULT_SETS)
+    if relock:
+        for name in wanted:
+            _with_progress(console, name, relock=True)
+    for name in wanted:
+        if jars.missing(name):
+            _with_progress(console, name)
+    if sets is None and build.outdated():
+        with console.status("compiling jvm/"):
+            build.build()
+        console.print("compiled jvm/")
+    seconds = time.monotonic() - started
+    if seconds > 1:
+        console.print(f"set-up is complete ({seconds:.0f} s)")
+
+
+def _with_progress(console: Console, name: str, *, relock: bool = False) -> None:
+    found = java.find()
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("jars"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        known = len(jars.locked(name)) or None
+        task = progress.add_task(f"fetching {name}", total=known)
+        act = jars.relock if relock else jars.fetch
+        act(name, java=found, progress=lambda arrived: progress.update(task, completed=arrived))
+    console.print(f"{'locked' if relock else 'fetched'} the {name} jars ({len(jars.locked(name))} files)")
