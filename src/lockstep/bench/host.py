@@ -135,6 +135,12 @@ def run(quick: bool, console: Console) -> Report:
         f"rounds: {rounds}; slowest {min(one['rate'] for one in rates):,.0f}/s; "
         f"round trip p50 {report.figures['p50_median']:.3f} ms, worst p99 of a round {worst:.3f} ms"
     )
+    waited = median([one["waited"] for one in (*rates, *latencies)])
+    if waited > 0.02:
+        report.notes.append(
+            f"the two nodes waited {waited:.0%} of the time for a core that another process used: "
+            "the figures say more about the load of this machine than about the host"
+        )
     return report
 
 
@@ -155,11 +161,12 @@ async def _measured(
 
                 async def measure(what: Literal["rate", "latency"]) -> dict[str, float]:
                     bar.update(task, description=f"measuring {what}")
+                    waited = _waited(children)
                     figures: dict[str, float] = await client.command(
                         Start(what, seconds), timeout=seconds * 5 + 20
                     )
                     bar.advance(task)
-                    return figures
+                    return {**figures, "waited": (_waited(children) - waited) / seconds}
 
                 rates = [await measure("rate") for _ in range(rounds)]
                 latencies = [await measure("latency") for _ in range(rounds)]
@@ -186,6 +193,12 @@ async def _address(path: Path, children: "list[subprocess.Popen[bytes]]") -> Add
         await asyncio.sleep(0.01)
     host, _, port = path.read_text().rpartition(":")
     return Address(host, int(port))
+
+
+def _waited(children: "list[subprocess.Popen[bytes]]") -> float:
+    """Seconds for which the nodes were ready to run and other processes had their cores."""
+    files = [Path(f"/proc/{child.pid}/schedstat") for child in children]
+    return sum(int(file.read_text().split()[1]) for file in files if file.exists()) / 1e9
 
 
 # What runs in the two child processes.

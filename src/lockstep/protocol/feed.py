@@ -6,31 +6,12 @@ ends the node: a machine must never go on over a hole.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from lockstep.errors import LockstepError, UsageError
+from lockstep.log.interface import Entry, Log
 from lockstep.protocol.machine import Append, LogRecord, Token
-
-
-class Log(Protocol):
-    """The part of `lockstep.log` that a host uses."""
-
-    async def append(
-        self,
-        topic: str,
-        partition: int,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: tuple[tuple[str, bytes], ...] = (),
-    ) -> int:
-        """The record's offset, once the log has it safely."""
-        ...
-
-    async def read(self, topic: str, partition: int, offset: int) -> Sequence[LogRecord]:
-        """The next records from `offset` on; waits until there is at least one."""
-        ...
 
 
 class Feed:
@@ -84,9 +65,8 @@ class Feed:
 
     async def _append(self, log: Log, effect: Append) -> None:
         try:
-            offset = await log.append(
-                effect.topic, effect.partition, effect.value, key=effect.key, headers=effect.headers
-            )
+            entry = Entry(effect.value, effect.key, effect.headers)
+            offset = await log.append(effect.topic, effect.partition, entry)
         except LockstepError as error:
             self._append_failed(effect.token, str(error))
         except Exception as error:
@@ -96,9 +76,12 @@ class Feed:
 
     async def _follow(self, log: Log, topic: str, partition: int, offset: int) -> None:
         try:
-            while True:
-                for record in await log.read(topic, partition, offset):
-                    self._record(record)
-                    offset = record.offset + 1
+            async with log.reader() as reader:
+                await reader.subscribe(topic, partition, offset)
+                while True:
+                    for record in await reader.next():
+                        self._record(record)
+                        if self._subscribed[topic, partition] is not asyncio.current_task():
+                            return  # the machine has just moved its subscription
         except Exception as error:
             self._fail(error)

@@ -25,9 +25,10 @@ import msgspec
 import uvloop
 
 from lockstep.errors import LockstepError, UsageError
+from lockstep.log.interface import Log
 from lockstep.observe.logger import get_logger
 from lockstep.protocol.commit import GroupCommit
-from lockstep.protocol.feed import Feed, Log
+from lockstep.protocol.feed import Feed
 from lockstep.protocol.frames import Address, Limits, Response
 from lockstep.protocol.machine import (
     Append,
