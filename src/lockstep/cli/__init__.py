@@ -5,10 +5,12 @@ if it has several. Errors that are written for people (`LockstepError`) are prin
 unless `--debug` is given, and decide the exit code.
 """
 
+import errno
 import importlib
 import os
 import sys
-from typing import Annotated, Any
+import traceback
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -26,9 +28,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("lockstep.cli.bench", "Run an experiment and compare it with what it must reach."),
 }
 
+_MISTAKE: Any = typer.BadParameter.__bases__[0]
+"""The usage error of the click that typer carries inside itself."""
+_DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EIO}
+
 
 class _LazyCommands(TyperGroup):
-    """Knows every command's name and one-line help, and imports its module only when it is used."""
+    """Knows every command's name and one-line help, and imports a command's module only when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -36,12 +42,14 @@ class _LazyCommands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module, text = COMMANDS[cmd_name]
-        if ctx.resilient_parsing or "--help" not in sys.argv[1:2]:
-            command = typer.main.get_command(importlib.import_module(module).app)
-            command.name = cmd_name
-            return command
-        return typer.main.get_command(_placeholder(cmd_name, text))
+        return typer.main.get_command(_placeholder(cmd_name, COMMANDS[cmd_name][1]))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in COMMANDS:
+            command = typer.main.get_command(importlib.import_module(COMMANDS[name][0]).app)
+            command.name = name
+        return name, command, rest
 
 
 def _placeholder(name: str, text: str) -> typer.Typer:
@@ -52,6 +60,12 @@ def _placeholder(name: str, text: str) -> typer.Typer:
     def _never_called() -> None: ...
 
     return stand_in
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lockstep {__version__}")
+        raise typer.Exit
 
 
 app = typer.Typer(
@@ -66,30 +80,68 @@ app = typer.Typer(
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Log everything; show stack traces.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Log everything; show stack traces. Works after the command too.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
+    ] = False,
 ) -> None:
-    if version:
-        typer.echo(f"lockstep {__version__}")
-        raise typer.Exit
     logger.configure(debug=debug)
 
 
 def main() -> None:
     """The `lockstep` command."""
-    debug = "--debug" in sys.argv or bool(os.environ.get("LOCKSTEP_DEBUG"))
+    own, separator, passed_on = _split(sys.argv[1:])
+    debug = "--debug" in own or bool(os.environ.get("LOCKSTEP_DEBUG"))
+    words = ["--debug"] * debug + [word for word in own if word != "--debug"] + separator + passed_on
     try:
-        app()
+        if words in ([], ["--debug"]):
+            words = ["--help"]
+        answer = app(args=words, prog_name="lockstep", standalone_mode=False)
+        code = answer if isinstance(answer, int) else 0
+        sys.stdout.flush()
+    except _MISTAKE as error:
+        path = error.ctx.command_path if error.ctx is not None else "lockstep"
+        code = _report(error, error.format_message(), f"see: {path} --help", 2, debug)
     except LockstepError as error:
-        if debug:
+        code = _report(error, error.message, error.hint, error.exit_code, debug)
+    except OSError as error:
+        if error.errno not in _DISK_TROUBLE:
             raise
-        typer.echo(f"lockstep: {error.message}", err=True)
-        if error.hint:
-            typer.echo(f"  {error.hint}", err=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+        where = f"{error.filename}: " if error.filename else ""
+        hint = "free or repair the disk, or use another folder (LOCKSTEP_HOME moves what Lockstep keeps)"
+        code = _report(error, f"{where}{(error.strerror or str(error)).lower()}", hint, 1, debug)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    if code == 130:
         typer.echo("lockstep: stopped", err=True)
-        sys.exit(130)
+    if code:
+        _leave(code)
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """What is ours, and what a `--` passes on to another program untouched."""
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at : at + 1], words[at + 1 :]
+
+
+def _report(error: Exception, message: str, hint: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    typer.echo(f"lockstep: {message}", err=True)
+    if hint:
+        typer.echo(f"  {hint}", err=True)
+    return code
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit with `code` also when standard output cannot be written: Python itself would turn it into 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import fcntl
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -74,10 +75,18 @@ def fingerprint(root: Path) -> str:
         str(root).encode(),
         sys.version.encode(),
         (root / "requirements.lock").read_bytes(),
-        (root / "pyproject.toml").read_bytes(),
+        _installed_from(root / "pyproject.toml"),
     ):
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.hexdigest()
+
+
+def _installed_from(pyproject: Path) -> bytes:
+    """The tables that an installation depends on; the settings of linters and tests are none of them."""
+    import tomllib  # not at the top: an old Python lacks it
+
+    tables = tomllib.loads(pyproject.read_text())
+    return json.dumps([tables["build-system"], tables["project"], tables["tool"]["hatch"]]).encode()
 
 
 def _run(step: list[str], root: Path) -> tuple[int, str]:
