@@ -6,6 +6,7 @@ these come latency, the longest gap, and the verdict: what is lost, duplicated o
 `count == n // keys + 1` (see `load.py`).
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -85,7 +86,7 @@ class Probe:
         low, high = int(since * 1e9), int(until * 1e9)
         arrivals = sorted(arrived for _, _, arrived, _ in list(self._rows) if low <= arrived <= high)
         edges = [low, *arrivals, high]
-        return max(later - earlier for earlier, later in zip(edges, edges[1:], strict=False)) / 1e6
+        return max(later - earlier for earlier, later in itertools.pairwise(edges)) / 1e6
 
     def verdict(self, first: int, records: int) -> Verdict:
         times: dict[int, int] = {}

@@ -74,6 +74,8 @@ class Depose(msgspec.Struct, frozen=True, tag=True):
 class Orderer(Machine):
     """The orderer of one shard beside one replica: follower, claiming, or leading."""
 
+    acceptance_class: type[Acceptance] = Acceptance
+
     def __init__(
         self,
         name: str,
@@ -93,7 +95,7 @@ class Orderer(Machine):
         self._cap = cap
         self._patience = patience
         self._policy = policy
-        self._accepted = Acceptance(len(starts), ends=starts)
+        self._accepted = self.acceptance_class(len(starts), ends=starts)
         self._ordered = list(starts)
         self._ends = starts
         self._ripe = starts

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from lockstep.order.acceptance import Acceptance
-from lockstep.order.records import Cut, Order, OrderRecord, Skip
+from lockstep.order.records import Cut, Order, OrderRecord
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -52,10 +52,12 @@ class Position(msgspec.Struct, frozen=True):
 class Merge:
     """One shard at one replica."""
 
+    acceptance_class: type[Acceptance] = Acceptance
+
     def __init__(self, starts: tuple[int, ...]) -> None:
         self.inputs = list(starts)
         self.sn = 0
-        self.accepted = Acceptance(len(starts), ends=starts)
+        self.accepted = self.acceptance_class(len(starts), ends=starts)
         self._next = 0
         self._pending: deque[tuple[int, Acceptance, Cut | Order]] = deque()
         self._read = 0
@@ -68,7 +70,7 @@ class Merge:
         """A merge that goes on at `position`: feed it the order topic from `position.order_offset` on."""
         merge = cls(position.inputs)
         merge.sn = position.sn
-        merge.accepted = Acceptance(
+        merge.accepted = cls.acceptance_class(
             len(position.inputs), position.ends, position.epoch, position.version, set(position.skips)
         )
         merge._next = position.next

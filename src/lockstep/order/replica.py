@@ -1,0 +1,76 @@
+"""A replica that follows an order: reads order topic and inputs, delivers the inputs in the agreed order.
+
+It does in Python, as a machine, what the `lockstep` source does inside Spark: `Merge` says which input is
+next, and the replica waits until that input has arrived. Now and then it makes its position durable, as a
+Spark checkpoint does; after a crash it goes on from there and delivers again what lay behind: the
+same inputs under the same `_sn`, so that nobody downstream notices.
+"""
+
+from collections.abc import Sequence
+
+from lockstep.order.merge import Input, Merge, Position
+from lockstep.order.records import decode
+from lockstep.protocol.machine import (
+    Compact,
+    Deliver,
+    Effect,
+    Effects,
+    LogRecord,
+    Machine,
+    Message,
+    Subscribe,
+)
+
+
+class Replica(Machine):
+    """One replica of one shard. `queues` names the (topic, partition) of each input."""
+
+    merge_class: type[Merge] = Merge
+
+    def __init__(
+        self, topic: str, shard: int, queues: tuple[tuple[str, int], ...], *, checkpoint_every: int = 20
+    ) -> None:
+        self._topic = topic
+        self._shard = shard
+        self._queues = queues
+        self._every = checkpoint_every
+        self._merge = self.merge_class((0,) * len(queues))
+        self._arrived: list[int] = []
+        self._waiting: Input | None = None
+        self._since = 0
+
+    def on_start(self, durable: Sequence[Message]) -> Effects:
+        order_offset = 0
+        match durable:
+            case [*_, Position() as position]:
+                self._merge = self.merge_class.at(position)
+                order_offset = position.order_offset
+        self._arrived = list(self._merge.inputs)
+        return (
+            Subscribe(self._topic, self._shard, order_offset),
+            *(
+                Subscribe(topic, partition, start)
+                for (topic, partition), start in zip(self._queues, self._arrived, strict=True)
+            ),
+        )
+
+    def on_record(self, record: LogRecord) -> Effects:
+        if (record.topic, record.partition) == (self._topic, self._shard):
+            self._merge.follow(record.offset, decode(record.value or b""))
+        else:
+            self._arrived[self._queues.index((record.topic, record.partition))] = record.offset + 1
+        return self._deliver()
+
+    def _deliver(self) -> Effects:
+        effects: list[Effect] = []
+        while True:
+            if self._waiting is None:
+                if self._since >= self._every:
+                    self._since = 0
+                    effects.append(Compact((self._merge.position(),)))
+                self._waiting = next(iter(self._merge.take(1)), None)
+            if self._waiting is None or self._waiting.offset >= self._arrived[self._waiting.queue]:
+                return effects
+            effects.append(Deliver(self._waiting))
+            self._waiting = None
+            self._since += 1

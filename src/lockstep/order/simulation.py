@@ -1,0 +1,376 @@
+"""Both orders in the simulator: `lockstep sim liverobin` and `lockstep sim kazoo`.
+
+Promises: one sequence at all replicas and over all their restarts, nothing lost, nothing repeated, and
+progress once faults stop. The planted bugs are subclasses that live here, so that the real classes carry no
+switches.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
+from typing import ClassVar
+
+import msgspec
+
+from lockstep.order.acceptance import Acceptance
+from lockstep.order.kazoo import Depose, Deposed, Elected, Orderer
+from lockstep.order.liverobin import AskEnds, Ends, Generator
+from lockstep.order.merge import Input, Merge, Position
+from lockstep.order.records import Cut, Order, OrderRecord
+from lockstep.order.replica import Replica
+from lockstep.protocol.machine import (
+    ClientId,
+    Deliver,
+    Effects,
+    LogRecord,
+    Machine,
+    Message,
+    NodeId,
+    Send,
+    Token,
+)
+from lockstep.sim.checkers.order import no_gap
+from lockstep.sim.faults import MILLISECOND, SECOND, Permits
+from lockstep.sim.history import History, Violation
+from lockstep.sim.history import Sequence as Deliveries
+from lockstep.sim.scenario import Scenario
+from lockstep.sim.world import World
+
+ORDER = "order"
+ONE_SEQUENCE = "same sequence at all replicas"
+NOTHING_REPEATED = "nothing is repeated"
+NOTHING_LOST = "nothing is lost once faults stop"
+
+
+class Hosted(Machine):
+    """Hosts an order-making machine in the simulation: answers what it asks its host for."""
+
+    def __init__(
+        self, node: NodeId, inner: Machine, ends: Callable[[], Ends], depose: Callable[[int], None]
+    ) -> None:
+        self._node = node
+        self._inner = inner
+        self._ends = ends
+        self._depose = depose
+
+    def on_start(self, durable: Sequence[Message]) -> Effects:
+        return self._answer(self._inner.on_start(durable))
+
+    def on_message(self, sender: NodeId, message: Message) -> Effects:
+        return self._answer(self._inner.on_command(sender, 0, message))
+
+    def on_timer(self, name: str) -> Effects:
+        return self._answer(self._inner.on_timer(name))
+
+    def on_record(self, record: LogRecord) -> Effects:
+        return self._answer(self._inner.on_record(record))
+
+    def on_command(self, client: ClientId, request: int, command: Message) -> Effects:
+        return self._answer(self._inner.on_command(client, request, command))
+
+    def on_append_failed(self, token: Token, reason: str) -> Effects:
+        return self._answer(self._inner.on_append_failed(token, reason))
+
+    def _answer(self, effects: Effects) -> Effects:
+        for effect in effects:
+            match effect:
+                case Deliver(item=AskEnds()):
+                    yield Send(self._node, self._ends())
+                case Deliver(item=Depose(epoch=epoch)):
+                    self._depose(epoch)
+                case _:
+                    yield effect
+
+
+class OrderScenario(Scenario):
+    """Sites that follow one shard's order over a few inputs that grow at different speeds."""
+
+    permits = Permits(loose=False, lost_disks=0)
+    calm_at = 2 * SECOND
+    duration = 6 * SECOND
+    makers: ClassVar[str] = ""
+
+    def __init__(self, rng: Random, bug: str | None = None) -> None:
+        super().__init__(rng, bug)
+        self.queues = tuple((f"in-{number}", 0) for number in range(rng.randint(2, 4)))
+        self.sites = [f"site-{number}" for number in range(1, rng.randint(2, 3) + 1)]
+        self.maker_nodes = [f"{self.makers}-{number}" for number in range(1, 4)]
+        self.nodes = [*self.sites, *self.maker_nodes]
+        self.appended = 0
+
+    def machine(self, node: NodeId) -> Machine:
+        if node in self.sites:
+            return self.replica()
+        maker = self.maker(node, self.maker_nodes.index(node))
+        return Hosted(node, maker, self.ends, self.complain)
+
+    def replica(self) -> Machine:
+        return _REPLICAS.get(self.bug or "", Replica)(ORDER, 0, self.queues)
+
+    def complain(self, epoch: int) -> None:
+        """A maker says that the leader of `epoch` is silent."""
+
+    def maker(self, node: NodeId, rank: int) -> Machine:
+        raise LookupError("subclasses make the order")
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        return (0,) * len(self.queues)
+
+    def ends(self) -> Ends:
+        """What a query of the end offsets says: now and then one partition cannot be asked."""
+        assert self.world is not None
+        log = self.world.log
+        if not log.available:
+            return Ends((None,) * len(self.queues))
+        return Ends(
+            tuple(
+                None if self.rng.random() < 0.02 else log.end(topic, partition)
+                for topic, partition in self.queues
+            )
+        )
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        for queue in range(len(self.queues)):
+            # Idle, steady and bursty inputs in one run.
+            pace = int(self.rng.choice((2, 10, 50)) * MILLISECOND)
+            world.after(self.rng.randint(1, 50 * MILLISECOND), self._grow, queue, pace)
+
+    def _grow(self, queue: int, pace: int) -> None:
+        world = self.world
+        assert world is not None
+        if world.now > self.calm_at or self.appended > 400:
+            return
+        topic, partition = self.queues[queue]
+        for _ in range(self.rng.choice((1, 1, 1, 5))):
+            world.append_to_log(topic, partition, b"input")
+            self.appended += 1
+        world.after(self.rng.randint(1, 2 * pace), self._grow, queue, pace)
+
+    def settled(self, history: History) -> bool:
+        return all(self._caught_up(history, site) for site in self.sites)
+
+    def _caught_up(self, history: History, site: NodeId) -> bool:
+        last = 0
+        for sequence in history.current():
+            if sequence.node == site and sequence.deliveries:
+                last = sequence.deliveries[-1].item.sn + 1
+        return last >= self.appended
+
+    def check(self, history: History) -> Iterable[Violation]:
+        at_sites = [sequence for sequence in history.sequences if sequence.node in self.sites]
+        yield from no_gap(at_sites, lambda item: int(item.sn))
+        yield from self._one_sequence(at_sites)
+        for site in self.sites:
+            if not self._caught_up(history, site):
+                yield Violation(NOTHING_LOST, f"{site} never delivers all {self.appended} inputs")
+
+    def _one_sequence(self, sequences: Iterable[Deliveries]) -> Iterator[Violation]:
+        by_number: dict[int, tuple[int, int]] = {}
+        by_input: dict[tuple[int, int], int] = {}
+        for sequence in sequences:
+            for delivered in sequence.deliveries:
+                item: Input = delivered.item
+                name = (item.queue, item.offset)
+                if by_number.setdefault(item.sn, name) != name:
+                    yield Violation(
+                        ONE_SEQUENCE,
+                        f"number {item.sn} is input {name} at {sequence.name}, "
+                        f"{by_number[item.sn]} elsewhere",
+                        delivered.at,
+                    )
+                    return
+                if by_input.setdefault(name, item.sn) != item.sn:
+                    yield Violation(
+                        NOTHING_REPEATED,
+                        f"input {name} is number {by_input[name]} and {item.sn}",
+                        delivered.at,
+                    )
+                    return
+
+
+class LiveRobin(OrderScenario):
+    """Cuts by three generators of different rank."""
+
+    title = "LiveRobin: cuts and a deterministic merge, generators die"
+    makers = "generator"
+    bugs = ("cut-not-monotone", "tie-by-arrival", "next-reset")
+
+    def maker(self, node: NodeId, rank: int) -> Machine:
+        return Generator(node, ORDER, 0, self.starts, rank=rank)
+
+
+class KaZoo(OrderScenario):
+    """Orders by elected orderers. The election here is as bad as a coordination service may be: a leader
+    can be replaced while it lives, without knowing it for a while."""
+
+    title = "KaZoo: orders by an elected leader, leaders die and linger as zombies"
+    makers = "orderer"
+    bugs = ("published-twice", "zombie-append", "before-read-back")
+
+    def __init__(self, rng: Random, bug: str | None = None) -> None:
+        super().__init__(rng, bug)
+        self.epoch = 0
+        self.leader: NodeId | None = None
+
+    def maker(self, node: NodeId, rank: int) -> Machine:
+        orderer = _ORDERERS.get(self.bug or "", Orderer)
+        return orderer(node, ORDER, 0, self.starts, patience=50)
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        world.after(1, self._watch)
+
+    def complain(self, epoch: int) -> None:
+        assert self.world is not None
+        if epoch >= self.epoch:
+            self.world.after(self.rng.randint(1, 20 * MILLISECOND), self._elect)
+
+    def _watch(self) -> None:
+        """Ephemeral nodes, seen from afar: a dead leader is replaced, a living one now and then too."""
+        world = self.world
+        assert world is not None
+        dead = self.leader is None or not world.nodes[self.leader].up
+        expired = world.now < self.calm_at and self.rng.random() < 0.05
+        if dead or expired:
+            self._elect()
+        world.after(self.rng.randint(10 * MILLISECOND, 50 * MILLISECOND), self._watch)
+
+    def _elect(self) -> None:
+        world = self.world
+        assert world is not None
+        candidates = [node for node in self.maker_nodes if world.nodes[node].up]
+        if not candidates:
+            return
+        before, self.leader = self.leader, self.rng.choice(candidates)
+        self.epoch += 1
+        world.command(self.leader, "coordination", 0, Elected(self.epoch))
+        if before is not None and before != self.leader:
+            delay = self.rng.randint(1, 200 * MILLISECOND)
+            world.after(delay, world.command, before, "coordination", 0, Deposed())
+
+
+class _CutAsIs(Acceptance):
+    """Planted: a cut counts as it stands, also when it lies behind the one before."""
+
+    def _decide(self, record: OrderRecord | None) -> OrderRecord | None:
+        match record:
+            case Cut(ends=ends) if len(ends) == self.queues and ends != self.ends:
+                self.ends = ends
+                return record
+        return super()._decide(record)
+
+
+class _AnyEpoch(Acceptance):
+    """Planted: the epoch of an order is not looked at."""
+
+    def _decide(self, record: OrderRecord | None) -> OrderRecord | None:
+        match record:
+            case Order(version=version) if version == self.version + 1:
+                self.version = version
+                return record
+        return super()._decide(record)
+
+
+class _NoVersions(Acceptance):
+    """Planted: orders carry no version, as in the code that the paper's authors published."""
+
+    def _decide(self, record: OrderRecord | None) -> OrderRecord | None:
+        match record:
+            case Order(epoch=epoch) if epoch == self.epoch:
+                return record
+        return super()._decide(record)
+
+
+class _MergeCutAsIs(Merge):
+    acceptance_class = _CutAsIs
+
+    def _begin(self) -> None:
+        ends = self._pending[0][1].ends
+        self.inputs = [min(at, end) for at, end in zip(self.inputs, ends, strict=True)]
+        super()._begin()
+
+
+class _MergeAnyEpoch(Merge):
+    acceptance_class = _AnyEpoch
+
+
+class _MergeNoVersions(Merge):
+    acceptance_class = _NoVersions
+
+
+class _MergeNextReset(Merge):
+    """Planted: `next` is the first queue again after a restart."""
+
+    @classmethod
+    def at(cls, position: Position) -> "Merge":
+        return super().at(msgspec.structs.replace(position, next=0))
+
+
+class _ReplicaCutAsIs(Replica):
+    merge_class = _MergeCutAsIs
+
+
+class _ReplicaAnyEpoch(Replica):
+    merge_class = _MergeAnyEpoch
+
+
+class _ReplicaNoVersions(Replica):
+    merge_class = _MergeNoVersions
+
+
+class _ReplicaNextReset(Replica):
+    merge_class = _MergeNextReset
+
+
+class _ReplicaByArrival(Replica):
+    """Planted: within a cut, whichever input has arrived goes first."""
+
+    def _deliver(self) -> Effects:
+        merge = self._merge
+        for queue, end in enumerate(merge.accepted.ends):
+            while merge.inputs[queue] < min(end, self._arrived[queue]):
+                yield Deliver(Input(queue, merge.inputs[queue], merge.sn))
+                merge.inputs[queue] += 1
+                merge.sn += 1
+
+
+class _ReplicaTold(Replica):
+    """Planted: the leader's own replica follows an order before it has been read back."""
+
+    def on_message(self, sender: NodeId, message: Message) -> Effects:
+        if isinstance(message, Order):
+            self._merge.follow(0, message)
+        return self._deliver()
+
+
+class _OrdererNoVersions(Orderer):
+    """Planted: a new leader publishes before it has read back its claim."""
+
+    acceptance_class = _NoVersions
+
+    @property
+    def leads(self) -> bool:
+        return self._epoch >= self._accepted.epoch > 0
+
+
+class _OrdererTelling(Orderer):
+    def _publish(self) -> Effects:
+        for effect in super()._publish():
+            yield effect
+            if self._in_flight is not None:
+                yield Send("site-1", self._in_flight)
+
+
+_REPLICAS: dict[str, type[Replica]] = {
+    "cut-not-monotone": _ReplicaCutAsIs,
+    "tie-by-arrival": _ReplicaByArrival,
+    "next-reset": _ReplicaNextReset,
+    "published-twice": _ReplicaNoVersions,
+    "zombie-append": _ReplicaAnyEpoch,
+    "before-read-back": _ReplicaTold,
+}
+_ORDERERS: dict[str, type[Orderer]] = {
+    "published-twice": _OrdererNoVersions,
+    "before-read-back": _OrdererTelling,
+}
