@@ -1,0 +1,550 @@
+"""The service of one server: clients on one side, the broadcast protocol on the other, no I/O of its own.
+
+What clients are promised, and where it is kept:
+
+1. Replies come in the order of the requests of a connection. Reads are answered from this server's tree at
+   once, unless a write of the same connection is still under way: then they wait behind it (`Client.queue`).
+2. A client hears of an event before it can read what the event is about: a transaction's events and replies
+   leave in the order in which transactions are applied, on the same connection.
+3. A write is sent to the leader once it is asked for, and again to a new leader if and only if it is known
+   that no earlier attempt became part of the history: a server that follows a new leader has been given all
+   of that history, and transactions name the request that caused them.
+4. While there is no leader, connections stay open, reads are answered, writes wait. Only after
+   `grace_ms` without a leader are clients sent elsewhere.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from lockstep.coordination import access, reads, results, transactions
+from lockstep.coordination.preparation import CONNECTION_LOST, EXPIRED, Preparation
+from lockstep.coordination.sessions import SessionTracker, negotiate
+from lockstep.coordination.transactions import SessionClosed, SessionOpened, Submission, Transaction
+from lockstep.coordination.tree import Applied, Tree
+from lockstep.coordination.watches import WatchTable
+from lockstep.coordination.wire.codes import CONTAINER_OWNER, Code, Op, owner_ttl
+from lockstep.coordination.wire.jute import BadFrame, Reader, pack_string
+from lockstep.coordination.wire.records import (
+    REQUEST_HEADER,
+    Auth,
+    Connect,
+    SetWatches,
+    connect_reply,
+    decode_connect,
+    decode_request,
+    event_frame,
+    reply,
+)
+from lockstep.coordination.zab.interface import (
+    Command,
+    Committed,
+    Following,
+    FromLeader,
+    Leading,
+    Looking,
+    Propose,
+    Request,
+    ToLeader,
+)
+from lockstep.observe.logger import get_logger
+
+logger = get_logger(__name__)
+
+_CREATIONS = (Op.CREATE, Op.CREATE2, Op.CREATE_CONTAINER, Op.CREATE_TTL)
+_CHANGES = (Op.DELETE, Op.SET_DATA, Op.SET_ACL, Op.CHECK, Op.MULTI, Op.SYNC, Op.CLOSE_SESSION)
+_WRITES = frozenset((*_CREATIONS, *_CHANGES))
+"""What goes to the leader. A sync does too: it becomes an entry of the history, and so a true barrier."""
+_NO_PASSWORD = bytes(16)
+
+
+class Limits(Struct, frozen=True):
+    """What one peer may ask of a server."""
+
+    request_bytes: int = 1_048_575
+    connections_per_address: int = 1000
+    connections: int = 20_000
+    outstanding_per_connection: int = 2000
+    outstanding: int = 20_000
+
+
+class Settings(Struct, frozen=True):
+    server: int
+    tick_ms: int = 2000
+    grace_ms: int = 10_000
+    enforce_quota: bool = False
+    super_digest: str | None = None
+    config_text: str = ""
+    limits: Limits = Limits()
+
+
+class Port(Protocol):
+    """A client's connection, as the service needs it."""
+
+    def write(self, frame: bytes) -> None: ...
+
+    def close(self) -> None:
+        """Close once everything written so far is sent."""
+
+    def pause(self) -> None:
+        """Read nothing more from the client for now."""
+
+    def resume(self) -> None: ...
+
+
+class Forward(Struct, frozen=True, array_like=True):
+    """What a server tells the leader: signs of life, sessions that it took over, and requests."""
+
+    touched: tuple[int, ...]
+    attached: tuple[int, ...]
+    submissions: tuple[Submission, ...]
+
+
+_forward_encoder = msgspec.msgpack.Encoder()
+_forward_decoder = msgspec.msgpack.Decoder(Forward)
+
+
+class Client:
+    """One connection. `queue` holds what must be answered in order: numbers of writes, and reads."""
+
+    def __init__(self, port: Port, address: str, since_ms: int) -> None:
+        self.port = port
+        self.address = address
+        self.since_ms = since_ms
+        self.session = 0
+        self.timeout = 0
+        self.is_connected = False
+        self.is_closed = False
+        self.close_with_connection = False
+        self.identities: tuple[access.Identity, ...] = (("ip", address),)
+        self.queue: deque[int | tuple[int, int, bytes]] = deque()
+        self.is_paused = False
+        self.received = 0
+        self.sent = 0
+
+
+class _Pending(Struct):
+    """A write that this server owes an answer for."""
+
+    submission: Submission
+    client: Client | None
+    xid: int
+    connect: Connect | None = None
+
+
+class Service:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        command: Callable[[Command], None],
+        wake: Callable[[], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`command` speaks to the protocol machine, `wake` asks for `flush()` soon, `now_ms` is wall time."""
+        self.settings = settings
+        self.tree = Tree()
+        self.watches: WatchTable[Hashable] = WatchTable()
+        self.clients: dict[Client, None] = {}
+        self.role: Looking | Following | Leading = Looking("starting")
+        self.tracker = SessionTracker(max(1, settings.tick_ms // 10))
+        self._by_session: dict[int, Client] = {}
+        self._command = command
+        self._wake = wake
+        self._now_ms = now_ms
+        self._preparation: Preparation | None = None
+        self._has_served = False
+        self._looking_since = now_ms()
+        self._sequence = now_ms() << 20
+        self._session_counter = 0
+        self._pending: dict[int, _Pending] = {}
+        self._unsent: list[Submission] = []
+        self._attached: list[int] = []
+        self._touched: set[int] = set()
+        self._proposals: list[bytes] = []
+        self._paused: dict[Client, None] = {}
+        self._awake = False
+        self.received = 0
+        self.applied = 0
+        self.tree.set_config(settings.config_text)
+
+    # The clients' side.
+
+    def opened(self, client: Client) -> None:
+        self.clients[client] = None
+
+    def closed(self, client: Client) -> None:
+        """The connection ended, by whoever's will."""
+        if client.is_closed:
+            return
+        client.is_closed = True
+        self.clients.pop(client, None)
+        self._paused.pop(client, None)
+        self.watches.forget(client)
+        if client.session and self._by_session.get(client.session) is client:
+            del self._by_session[client.session]
+            if client.close_with_connection and client.session in self.tree.sessions:
+                self._submit(client.session, Op.CLOSE_SESSION, CONNECTION_LOST)
+
+    def on_frame(self, client: Client, frame: bytes) -> None:
+        """One frame from a client. Raises `BadFrame` if the connection makes no sense any more."""
+        client.received += 1
+        self.received += 1
+        if not client.is_connected:
+            self._connect(client, decode_connect(frame))
+            return
+        if len(frame) < 8:
+            raise BadFrame("a request without a header")
+        xid, op = REQUEST_HEADER.unpack_from(frame)
+        if client.session:
+            self._touched.add(client.session)
+        if op in _WRITES:
+            self._write(client, xid, op, frame[8:])
+        elif client.queue and op not in (Op.PING, Op.AUTH):
+            client.queue.append((xid, op, frame))
+            self._throttle(client)
+        else:
+            self._answer(client, xid, op, frame)
+
+    def on_tick(self) -> None:
+        """Call this a few times per tick."""
+        now = self._now_ms()
+        if isinstance(self.role, Looking):
+            if now - self._looking_since > self.settings.grace_ms and self.clients:
+                logger.warning("no leader for %d ms: clients are sent elsewhere", now - self._looking_since)
+                for client in list(self.clients):
+                    self._drop(client)
+            return
+        if self._preparation is not None:
+            for session in self._touched:
+                self.tracker.touch(session, now)
+            self._touched.clear()
+            self._expire(now)
+        elif self._touched:
+            self._rouse()
+
+    # The protocol's side.
+
+    def on_delivery(self, item: Any) -> None:
+        match item:
+            case Committed(zxid, txns):
+                for index, payload in enumerate(txns):
+                    self._apply(zxid + index, payload)
+            case Request(origin, payload):
+                self._request(origin, payload)
+            case Looking():
+                if not isinstance(self.role, Looking):
+                    self._looking_since = self._now_ms()
+                self.role = item
+                self._preparation = None
+                self._proposals.clear()
+            case Following():
+                self._serve(item)
+            case Leading():
+                self._preparation = Preparation(self.tree, enforce_quota=self.settings.enforce_quota)
+                timeouts = {session: s.timeout for session, s in self.tree.sessions.items()}
+                self.tracker.restart(timeouts, self._now_ms())
+                self._serve(item)
+            case FromLeader():
+                pass
+
+    def restore(self, tree: Tree) -> None:
+        """Replace the whole state: the tree of a snapshot."""
+        self.tree = tree
+        self.tree.set_config(self.settings.config_text)
+        for client in list(self.clients):
+            if client.session and client.session not in tree.sessions:
+                self._drop(client)
+
+    def flush(self) -> None:
+        """Hand over what was collected since `wake` was called: many requests travel as one."""
+        self._awake = False
+        if isinstance(self.role, Looking):
+            return
+        if self._unsent or self._attached or (self._touched and self._preparation is None):
+            forward = Forward(tuple(self._touched), tuple(self._attached), tuple(self._unsent))
+            self._touched.clear()
+            self._attached.clear()
+            self._unsent.clear()
+            if self._preparation is not None:
+                self._prepare(self.settings.server, forward)
+            else:
+                self._command(ToLeader(_forward_encoder.encode(forward)))
+        if self._proposals and isinstance(self.role, Leading):
+            proposals = tuple(self._proposals)
+            self._proposals.clear()
+            self._command(Propose(proposals, self.role.epoch))
+
+    @property
+    def outstanding(self) -> int:
+        return len(self._pending)
+
+    # Sessions.
+
+    def _connect(self, client: Client, connect: Connect) -> None:
+        client.is_connected = True
+        if not self._has_served or connect.last_zxid_seen > self.tree.last_zxid:
+            # It saw a state that we do not have yet: going on here would take it back in time.
+            self._drop(client)
+            return
+        if connect.session == 0:
+            self._session_counter += 1
+            session = self._new_session()
+            timeout = negotiate(connect.timeout, self.settings.tick_ms)
+            opened = SessionOpened(timeout, os.urandom(16), connect.close_with_connection)
+            self._submit(
+                session, Op.CREATE_SESSION, msgspec.msgpack.encode(opened), client=client, connect=connect
+            )
+        elif connect.session in self.tree.sessions:
+            self._attach(client, connect)
+        elif isinstance(self.role, Looking):
+            self._drop(client)
+        else:
+            # It may be too new for us to know: ask the leader for all there is, then look again.
+            self._submit(0, Op.SYNC, pack_string("/"), client=client, connect=connect)
+
+    def _new_session(self) -> int:
+        low = ((self._now_ms() << 24) >> 8) + self._session_counter
+        session = self.settings.server << 56 | low & ((1 << 56) - 1)
+        return session - (1 << 64) if session >= 1 << 63 else session
+
+    def _attach(self, client: Client, connect: Connect) -> None:
+        known = self.tree.sessions.get(connect.session)
+        if known is None or known.password != connect.password:
+            self._expired(client, connect)
+            return
+        self._attached.append(connect.session)
+        self._begin(client, connect, connect.session)
+        self._rouse()
+
+    def _begin(self, client: Client, connect: Connect, session: int) -> None:
+        known = self.tree.sessions[session]
+        before = self._by_session.get(session)
+        if before is not None and before is not client:
+            before.close_with_connection = False
+            self._drop(before)
+        self._by_session[session] = client
+        client.session = session
+        client.timeout = known.timeout
+        client.close_with_connection = known.close_with_connection
+        self._touched.add(session)
+        has_flag = connect.read_only is not None
+        self._send(client, connect_reply(known.timeout, session, known.password, with_read_only=has_flag))
+        self._drain(client)
+
+    def _expired(self, client: Client, connect: Connect) -> None:
+        has_flag = connect.read_only is not None
+        self._send(client, connect_reply(0, 0, _NO_PASSWORD, with_read_only=has_flag))
+        self._drop(client)
+
+    def _expire(self, now: int) -> None:
+        assert self._preparation is not None
+        closing = [Submission(0, session, Op.CLOSE_SESSION, EXPIRED) for session in self.tracker.expired(now)]
+        due = [path for path in self.tree.containers if self._is_unused(path)]
+        due += [path for path in self.tree.ttls if self._is_unused(path)]
+        deletions = [Submission(0, 0, Op.DELETE_CONTAINER, pack_string(path)) for path in sorted(due)]
+        if closing or deletions:
+            self._prepare(self.settings.server, Forward((), (), tuple(closing + deletions)))
+
+    def _is_unused(self, path: str) -> bool:
+        node = self.tree.nodes[path]
+        if node.children:
+            return False
+        if node.owner == CONTAINER_OWNER:
+            return node.cversion > 0
+        return self._now_ms() - node.mtime > owner_ttl(node.owner)
+
+    # Writes.
+
+    def _write(self, client: Client, xid: int, op: int, body: bytes) -> None:
+        client.queue.append(self._submit(client.session, op, body, client=client, xid=xid))
+        self._throttle(client)
+
+    def _submit(
+        self,
+        session: int,
+        op: int,
+        body: bytes,
+        *,
+        client: Client | None = None,
+        xid: int = 0,
+        connect: Connect | None = None,
+    ) -> int:
+        self._sequence += 1
+        identities = client.identities if client else ()
+        submission = Submission(self._sequence, session, op, body, identities)
+        self._pending[self._sequence] = _Pending(submission, client, xid, connect)
+        self._unsent.append(submission)
+        self._rouse()
+        return self._sequence
+
+    def _serve(self, role: Following | Leading) -> None:
+        """There is a leader, and we hold all of its history: what is unanswered is in nobody's."""
+        self.role = role
+        if not self._has_served:  # a clock that went back must not make our requests look like old ones
+            self._has_served = True
+            self._sequence = max(self._sequence, self.tree.sequences.get(self.settings.server, 0) + (1 << 32))
+        gone = [
+            number
+            for number, pending in self._pending.items()
+            if pending.client is not None
+            and pending.client.is_closed
+            and pending.submission.op != Op.CLOSE_SESSION
+        ]
+        for number in gone:
+            del self._pending[number]
+        self._unsent = [pending.submission for pending in self._pending.values()]
+        self._attached = [client.session for client in self._by_session.values()]
+        self._touched.update(self._by_session)
+        self._rouse()
+
+    def _request(self, origin: int, payload: bytes) -> None:
+        if self._preparation is not None:
+            self._prepare(origin, _forward_decoder.decode(payload))
+
+    def _prepare(self, origin: int, forward: Forward) -> None:
+        preparation = self._preparation
+        assert preparation is not None
+        now = self._now_ms()
+        for session in forward.attached:
+            preparation.attach(session, origin)
+        for session in forward.touched:
+            self.tracker.touch(session, now)
+        for submission in forward.submissions:
+            if submission.session and submission.body != EXPIRED:
+                self.tracker.touch(submission.session, now)
+            transaction = preparation.prepare(origin, submission, now)
+            if transaction is not None:
+                self._proposals.append(transactions.encode(transaction))
+        self._rouse()
+
+    def _apply(self, zxid: int, payload: bytes) -> None:
+        transaction = transactions.decode(payload)
+        pending = None
+        if transaction.origin == self.settings.server and transaction.sequence:
+            pending = self._pending.pop(transaction.sequence, None)
+        applied = self.tree.apply(zxid, transaction, details=pending is not None)
+        self.applied += 1
+        if self._preparation is not None:
+            self._preparation.applied(transaction)
+            if isinstance(transaction.operation, SessionOpened):
+                self.tracker.add(transaction.session, transaction.operation.timeout, self._now_ms())
+            elif isinstance(transaction.operation, SessionClosed):
+                self.tracker.remove(transaction.session)
+        for event, path in applied.events:
+            hearers = self.watches.fire(event, path)
+            if hearers:
+                frame = event_frame(event, path, zxid)
+                for client in hearers:
+                    assert isinstance(client, Client)
+                    self._send(client, frame)
+        if pending is not None and pending.client is not None and not pending.client.is_closed:
+            self._reply_write(pending.client, pending, transaction, applied, zxid)
+        if isinstance(transaction.operation, SessionClosed):
+            client = self._by_session.get(transaction.session)
+            if client is not None:
+                self._drop(client)
+
+    def _reply_write(
+        self, client: Client, pending: _Pending, transaction: Transaction, applied: Applied, zxid: int
+    ) -> None:
+        if pending.connect is not None:
+            if transaction.session:
+                self._begin(client, pending.connect, transaction.session)
+            else:
+                self._attach(client, pending.connect)
+            return
+        head = client.queue.popleft()
+        assert head == pending.submission.sequence, "replies leave in the order of the requests"
+        op = pending.submission.op
+        body = results.body(op, pending.submission.body, applied) if not applied.code else b""
+        self._send(client, reply(pending.xid, zxid, applied.code, body))
+        if applied.code in (Code.SESSION_EXPIRED, Code.SESSION_MOVED):
+            self._drop(client)
+        else:
+            self._drain(client)
+
+    def _drain(self, client: Client) -> None:
+        """Answer the reads that waited for the write that is now answered."""
+        queue = client.queue
+        while queue and not isinstance(head := queue[0], int) and not client.is_closed:
+            queue.popleft()
+            self._answer(client, *head)
+        if client.is_paused and len(queue) * 2 < self.settings.limits.outstanding_per_connection:
+            self._unpause(client)
+        if self._paused and len(self._pending) * 2 < self.settings.limits.outstanding:
+            for waiting in list(self._paused):
+                self._unpause(waiting)
+
+    # Reads.
+
+    def _answer(self, client: Client, xid: int, op: int, frame: bytes) -> None:
+        zxid = self.tree.last_zxid
+        if op == Op.PING:
+            self._send(client, reply(xid, zxid, 0))
+            return
+        try:
+            request = decode_request(op, Reader(frame, 8))
+        except BadFrame:
+            code = Code.MARSHALLING_ERROR if op in Op._value2member_map_ else Code.UNIMPLEMENTED
+            self._send(client, reply(xid, zxid, code))
+            return
+        match request:
+            case Auth():
+                self._authenticate(client, xid, request)
+            case SetWatches():
+                missed = self.watches.restore(client, request, self.tree)
+                for event, path in missed:
+                    self._send(client, event_frame(event, path, zxid))
+                self._send(client, reply(xid, zxid, 0))
+            case _:
+                try:
+                    body = reads.answer(
+                        op, request, self.tree, self.watches, client, client.identities, client.session
+                    )
+                except reads.ReadRefused as refused:
+                    self._send(client, reply(xid, zxid, refused.code))
+                else:
+                    self._send(client, reply(xid, zxid, 0, body))
+
+    def _authenticate(self, client: Client, xid: int, request: Auth) -> None:
+        identity = access.authenticate(request.scheme, request.auth, self.settings.super_digest)
+        if identity is None:
+            self._send(client, reply(xid, 0, Code.AUTH_FAILED))
+            self._drop(client)
+            return
+        if identity not in client.identities:
+            client.identities = (*client.identities, identity)
+        self._send(client, reply(xid, 0, 0))
+
+    # Connections.
+
+    def _send(self, client: Client, frame: bytes) -> None:
+        client.sent += 1
+        client.port.write(frame)
+
+    def _drop(self, client: Client) -> None:
+        client.port.close()
+        self.closed(client)
+
+    def _throttle(self, client: Client) -> None:
+        limits = self.settings.limits
+        crowded = len(client.queue) > limits.outstanding_per_connection
+        if (crowded or len(self._pending) > limits.outstanding) and not client.is_paused:
+            client.is_paused = True
+            self._paused[client] = None
+            client.port.pause()
+
+    def _unpause(self, client: Client) -> None:
+        client.is_paused = False
+        self._paused.pop(client, None)
+        client.port.resume()
+
+    def _rouse(self) -> None:
+        if not self._awake:
+            self._awake = True
+            self._wake()

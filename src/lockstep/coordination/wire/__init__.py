@@ -1,0 +1,1 @@
+"""The ZooKeeper client protocol as bytes: the jute encoding, the records and the codes."""
