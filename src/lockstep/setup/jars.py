@@ -78,9 +78,19 @@ def missing(name: str) -> str:
 
 
 def verify(name: str) -> str:
-    """Read every jar of the set and compare checksums: the first that is wrong, or an empty string."""
+    """Read every jar of the set and compare checksums: the first that is wrong, or an empty string.
+
+    A set that is found corrupt loses its stamp, so that the next set-up fetches it again.
+    """
     problem = missing(name)
-    return problem or _difference(home.jars_folder(name), locked(name))
+    if problem:
+        return problem
+    folder = home.jars_folder(name)
+    problem = _difference(folder, locked(name))
+    if problem:
+        with contextlib.suppress(OSError):
+            (folder / _STAMP).unlink()
+    return problem
 
 
 def fetch(name: str, *, java: Java, progress: Callable[[int], None] = lambda arrived: None) -> None:
@@ -105,12 +115,25 @@ def fetch(name: str, *, java: Java, progress: Callable[[int], None] = lambda arr
                 f"the {name} jars that were downloaded are not those in jars.lock: {problem}",
                 hint=f"nothing was kept; try again: {setup_command(name)}; if it stays, do not trust the mirror",
             )
-        _stamp(arriving, files)
-        if folder.exists():
-            folder.rename(folder.parent / f".leaving-{name}-{os.getpid()}")
-        arriving.rename(folder)
+        _put_in_place(arriving, folder, files)
         shutil.rmtree(cache)
+
+
+def relock(name: str, *, java: Java, progress: Callable[[int], None] = lambda arrived: None) -> None:
+    """Write what the pins of a set resolve to today into the lock file, and keep those jars (`make lock`)."""
+    folder = home.jars_folder(name)
+    with disk_errors(), _only_one():
         _sweep(folder.parent)
+        cache = home.home() / "ivy" / name
+        arriving = folder.parent / f".arriving-{name}-{os.getpid()}"
+        ivy.retrieve(SETS[name], arriving, cache=cache, java=java, progress=progress)
+        lock = json.loads(_LOCK.read_text()) if _LOCK.exists() else {}
+        lock[name] = {path.name: _sha256(path) for path in sorted(arriving.glob("*.jar"))}
+        unfinished = _LOCK.with_suffix(".tmp")
+        unfinished.write_text(json.dumps(lock, indent=1, sort_keys=True) + "\n")
+        unfinished.rename(_LOCK)
+        _put_in_place(arriving, folder, lock[name])
+        shutil.rmtree(cache)
 
 
 def locked(name: str) -> dict[str, str]:
@@ -123,21 +146,6 @@ def locked(name: str) -> dict[str, str]:
 
 def setup_command(name: str) -> str:
     return "lockstep setup" if name in DEFAULT_SETS else f"lockstep setup --set {name}"
-
-
-def relock(name: str, *, java: Java, progress: Callable[[int], None] = lambda arrived: None) -> None:
-    """Write what the pins of a set resolve to today into the lock file (`make lock`)."""
-    with disk_errors(), _only_one():
-        arriving = home.home() / "jars" / f".arriving-lock-{os.getpid()}"
-        cache = home.home() / "ivy" / f"lock-{name}"
-        ivy.retrieve(SETS[name], arriving, cache=cache, java=java, progress=progress)
-        lock = json.loads(_LOCK.read_text()) if _LOCK.exists() else {}
-        lock[name] = {path.name: _sha256(path) for path in sorted(arriving.glob("*.jar"))}
-        unfinished = _LOCK.with_suffix(".tmp")
-        unfinished.write_text(json.dumps(lock, indent=1, sort_keys=True) + "\n")
-        unfinished.rename(_LOCK)
-        shutil.rmtree(cache)
-        _sweep(arriving.parent)
 
 
 @contextlib.contextmanager
@@ -162,6 +170,14 @@ def _difference(folder: Path, files: dict[str, str]) -> str:
         if _sha256(folder / file) != checksum:
             return f"{file} is corrupt (its checksum is wrong)"
     return ""
+
+
+def _put_in_place(arriving: Path, folder: Path, files: dict[str, str]) -> None:
+    _stamp(arriving, files)
+    if folder.exists():
+        folder.rename(folder.parent / f".leaving-{folder.name}-{os.getpid()}")
+    arriving.rename(folder)
+    _sweep(folder.parent)
 
 
 def _stamp(folder: Path, files: dict[str, str]) -> None:
