@@ -66,14 +66,28 @@ class Log(ABC):
     async def append_batch(self, topic: str, partition: int, entries: Sequence[Entry]) -> list[int]:
         """Append in this order; the offset of each."""
 
-    async def append(self, topic: str, partition: int, entry: Entry) -> int:
-        return (await self.append_batch(topic, partition, (entry,)))[0]
+    async def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: tuple[tuple[str, bytes], ...] = (),
+        timestamp: int | None = None,
+    ) -> int:
+        """Append one record; its offset."""
+        return (await self.append_batch(topic, partition, (Entry(value, key, headers, timestamp),)))[0]
 
     @abstractmethod
     async def read(
-        self, topic: str, partition: int, offset: int, *, limit: int = DEFAULT_LIMIT
+        self, topic: str, partition: int, offset: int, *, limit: int = DEFAULT_LIMIT, wait: bool = True
     ) -> list[LogRecord]:
-        """What is there now from `offset` on, at most `limit` records; empty at the end."""
+        """The next records from `offset` on, at most `limit`, as soon as there is one.
+
+        With `wait=False`: what is there now, which may be nothing. To follow many partitions or to read
+        much, use a `reader`.
+        """
 
     @abstractmethod
     async def first_offsets(self, topic: str) -> dict[int, int]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from lockstep.errors import UsageError
 from lockstep.log.errors import (
     LogClosed,
     LogError,
@@ -162,9 +163,15 @@ class MemoryLog(Log):
         return await self._patiently(topic, lambda: self.store.append_now(topic, partition, entries))
 
     async def read(
-        self, topic: str, partition: int, offset: int, *, limit: int = DEFAULT_LIMIT
+        self, topic: str, partition: int, offset: int, *, limit: int = DEFAULT_LIMIT, wait: bool = True
     ) -> list[LogRecord]:
-        return await self._patiently(topic, lambda: self.store.read_now(topic, partition, offset, limit))
+        def attempt() -> list[LogRecord]:
+            records = self.store.read_now(topic, partition, offset, limit)
+            if wait and not records:
+                raise Unavailable("nothing there yet")
+            return records
+
+        return await self._patiently(topic, attempt)
 
     async def first_offsets(self, topic: str) -> dict[int, int]:
         parts = range(self.store.partitions_now(topic))
@@ -230,6 +237,8 @@ class MemoryReader(Reader):
         self._closed = False
 
     async def subscribe(self, topic: str, partition: int, offset: int) -> None:
+        if offset < 0:
+            raise UsageError(f"{offset} is not an offset", hint="ask for first_offsets or end_offsets")
         self._log.require_same(topic)
         partitions = self._log.store.partitions_now(topic)
         if not 0 <= partition < partitions:

@@ -1,0 +1,285 @@
+"""A reader of Kafka partitions: one consumer, one thread that polls it, a bounded buffer in between.
+
+Back-pressure: when the buffer is full the thread stops polling, librdkafka's own bounded queue fills up, and
+fetching stops; nothing is thrown away and fetched again. `pause` stops fetching a single partition.
+
+Latency: the thread waits for one message and then takes whatever else has arrived, so a lone record is
+handed over at once and a flood goes over in large batches.
+"""
+
+import asyncio
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lockstep.errors import UsageError
+from lockstep.log.errors import LogClosed, LogError, Unavailable, UnknownPartition
+from lockstep.log.interface import DEFAULT_LIMIT, Reader
+from lockstep.log.kafka_admin import DENIED, MISSING, Admin, translate
+from lockstep.protocol.machine import LogRecord
+
+PINNED = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+}
+_POLL_SECONDS = 0.02
+_POLL_BATCH = 5_000
+_Place = tuple[str, int]
+
+
+class KafkaReader(Reader):
+    """See `lockstep.log.interface.Reader`."""
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        admin: Admin,
+        capacity: int,
+        closed: "Callable[[KafkaReader], object]",
+    ) -> None:
+        for name in options.keys() & PINNED.keys():
+            raise UsageError(f"the Kafka option {name} is not free: the log's promises depend on it")
+        self._loop = asyncio.get_running_loop()
+        self._admin = admin
+        self._capacity = capacity
+        self._on_closed = closed
+        self._consumer = Consumer(
+            {
+                "group.id": f"lockstep-{uuid.uuid4()}",  # librdkafka wants one; nothing is committed to it
+                "isolation.level": "read_committed",
+                "fetch.error.backoff.ms": 20,
+                "fetch.queue.backoff.ms": 5,
+                "queued.min.messages": 20_000,
+                "queued.max.messages.kbytes": 16_384,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 500,
+                **options,
+                **PINNED,
+            }
+        )
+        self._subscriptions: dict[_Place, _Subscription] = {}
+        self._chunks: deque[_Chunk] = deque()
+        self._put = 0  # counted by the thread only
+        self._taken = 0  # counted by the loop only
+        self._room = threading.Event()
+        self._arrived = asyncio.Event()
+        self._wake_asked = False
+        self._commands: deque[Callable[[], None]] = deque()
+        self._closed = False
+        self._fatal: LogError | None = None
+        self._followed: dict[_Place, _Subscription] = {}  # the thread's own view
+        self._thread = threading.Thread(target=self._run, name="lockstep-log-reader", daemon=True)
+        self._thread.start()
+
+    async def subscribe(self, topic: str, partition: int, offset: int) -> None:
+        if offset < 0:
+            raise UsageError(f"{offset} is not an offset", hint="ask for first_offsets or end_offsets")
+        self._require_usable()
+        await self._admin.require_same(topic)
+        partitions = self._admin.known[topic].partitions
+        if not 0 <= partition < partitions:
+            raise UnknownPartition(topic, partition, partitions)
+        self._follow(topic, partition, offset)
+
+    async def unsubscribe(self, topic: str, partition: int) -> None:
+        if self._subscriptions.pop((topic, partition), None) is not None:
+            self._commands.append(lambda: self._unassign((topic, partition)))
+
+    async def next(self, limit: int = DEFAULT_LIMIT) -> list[LogRecord]:
+        while True:
+            self._require_usable()
+            self._arrived.clear()
+            records, moved, problem = self._take(limit)
+            if problem is not None:
+                await self._settle(problem)
+            elif records or moved:
+                return records
+            else:
+                await self._arrived.wait()
+
+    def position(self, topic: str, partition: int) -> int:
+        return self._subscriptions[topic, partition].position
+
+    def stands_at(self, topic: str, partition: int, offset: int) -> bool:
+        subscription = self._subscriptions.get((topic, partition))
+        return subscription is not None and subscription.position == offset
+
+    def pause(self, topic: str, partition: int) -> None:
+        self._commands.append(lambda: self._consumer.pause([TopicPartition(topic, partition)]))
+
+    def resume(self, topic: str, partition: int) -> None:
+        self._commands.append(lambda: self._consumer.resume([TopicPartition(topic, partition)]))
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._arrived.set()
+            self._room.set()
+            self._on_closed(self)
+            await self._loop.run_in_executor(None, self._thread.join)
+
+    def _require_usable(self) -> None:
+        if self._closed:
+            raise LogClosed
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _follow(self, topic: str, partition: int, offset: int) -> None:
+        subscription = _Subscription(topic, partition, offset)
+        self._subscriptions[topic, partition] = subscription
+        self._commands.append(lambda: self._assign(subscription))
+
+    def _take(self, limit: int) -> "tuple[list[LogRecord], bool, _Chunk | None]":
+        """Records from the buffer, whether a position moved over a hole, and an error that stands next."""
+        records: list[LogRecord] = []
+        moved = False
+        while self._chunks and len(records) < limit:
+            chunk = self._chunks[0]
+            subscription = chunk.subscription
+            if self._subscriptions.get(subscription.place) is not subscription:
+                pass  # it was moved or ended since
+            elif chunk.error is not None:
+                if records or moved:
+                    break
+                self._chunks.popleft()
+                return records, moved, chunk
+            elif chunk.records:
+                wanted = limit - len(records)
+                if len(chunk.records) > wanted:
+                    records += chunk.records[:wanted]
+                    del chunk.records[:wanted]
+                    self._taken += wanted
+                    subscription.position = records[-1].offset + 1
+                    break
+                records += chunk.records
+                subscription.position = chunk.end
+            elif chunk.end > subscription.position:
+                subscription.position = chunk.end
+                moved = True
+            self._taken += len(chunk.records)
+            self._chunks.popleft()
+        self._room.set()
+        return records, moved, None
+
+    async def _settle(self, chunk: "_Chunk") -> None:
+        """End a subscription with the error that describes it best, unless it can simply go on."""
+        subscription, error = chunk.subscription, chunk.error
+        assert error is not None
+        del self._subscriptions[subscription.place]
+        found = await self._admin.explain(error, *subscription.place, offset=subscription.position)
+        if isinstance(found, Unavailable):
+            # The topic is the same and the partition is there: a broker that had just come up did not know
+            # it yet, or does not answer. Go on from where we are.
+            self._follow(*subscription.place, subscription.position)
+            return
+        self._commands.append(lambda: self._unassign(subscription.place))
+        raise found
+
+    # What follows runs on the thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                while self._commands:
+                    self._commands.popleft()()
+                if self._put - self._taken >= self._capacity:
+                    self._room.clear()
+                    if self._put - self._taken >= self._capacity:
+                        self._room.wait(_POLL_SECONDS)
+                    continue
+                first = self._consumer.poll(_POLL_SECONDS)
+                if first is not None:
+                    self._hand_over([first, *self._consumer.consume(_POLL_BATCH, 0)])
+        except KafkaException as error:
+            self._fatal = translate(error.args[0], "reader")
+            self._wake()
+        finally:
+            self._consumer.close()
+
+    def _assign(self, subscription: "_Subscription") -> None:
+        place = subscription.place
+        if place in self._followed:
+            self._consumer.incremental_unassign([TopicPartition(*place)])
+        self._followed[place] = subscription
+        self._consumer.incremental_assign([TopicPartition(*place, subscription.position)])
+
+    def _unassign(self, place: _Place) -> None:
+        if self._followed.pop(place, None) is not None:
+            self._consumer.incremental_unassign([TopicPartition(*place)])
+
+    def _hand_over(self, messages: list[Message]) -> None:
+        chunk: _Chunk | None = None
+        for message in messages:
+            place = (message.topic(), message.partition())
+            error = message.error()
+            if chunk is None or error is not None or chunk.subscription.place != place:
+                subscription = self._followed.get(place)
+                if subscription is None:
+                    self._global_error(error)
+                    continue
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        self._chunks.append(_Chunk(subscription, end=message.offset()))
+                    elif not error.retriable() or error.code() in MISSING:
+                        self._chunks.append(_Chunk(subscription, error=error))
+                    chunk = None
+                    continue
+                chunk = _Chunk(subscription)
+                self._chunks.append(chunk)
+            offset = message.offset()
+            headers = message.headers()
+            chunk.records.append(
+                LogRecord(
+                    place[0],
+                    place[1],
+                    offset,
+                    message.timestamp()[1],
+                    message.key(),
+                    message.value(),
+                    tuple(headers) if headers else (),
+                )
+            )
+            chunk.end = offset + 1
+            self._put += 1
+        self._wake()
+
+    def _global_error(self, error: KafkaError | None) -> None:
+        if error is not None and (error.fatal() or error.code() in DENIED):
+            self._fatal = translate(error, "reader")
+
+    def _wake(self) -> None:
+        if not self._wake_asked:
+            self._wake_asked = True
+            self._loop.call_soon_threadsafe(self._woken)
+
+    def _woken(self) -> None:
+        self._wake_asked = False
+        self._arrived.set()
+
+
+class _Subscription:
+    """Moving a subscription makes a new one: what was fetched for the old one is recognised and dropped."""
+
+    __slots__ = ("place", "position")
+
+    def __init__(self, topic: str, partition: int, position: int) -> None:
+        self.place = (topic, partition)
+        self.position = position
+
+
+class _Chunk:
+    """Successive records of one partition; or a new end of it; or an error in its place among them."""
+
+    __slots__ = ("end", "error", "records", "subscription")
+
+    def __init__(self, subscription: _Subscription, *, end: int = 0, error: KafkaError | None = None) -> None:
+        self.subscription = subscription
+        self.records: list[LogRecord] = []
+        self.end = end
+        self.error = error
