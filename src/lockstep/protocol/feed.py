@@ -66,7 +66,7 @@ class Feed:
     async def _append(self, log: Log, effect: Append) -> None:
         try:
             entry = Entry(effect.value, effect.key, effect.headers)
-            offset = await log.append(effect.topic, effect.partition, entry)
+            (offset,) = await log.append_batch(effect.topic, effect.partition, (entry,))
         except LockstepError as error:
             self._append_failed(effect.token, str(error))
         except Exception as error:

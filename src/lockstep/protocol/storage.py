@@ -105,7 +105,7 @@ class History:
         file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             _write_all(file, _HEADER.pack(_MAGIC, marker, zlib.crc32(_MAGIC + marker)))
-            for batch in batches(records):
+            for batch in batches(records, MAX_BATCH):
                 _write_all(file, _batch(marker, batch))
             os.fsync(file)
             temporary.replace(self.path)
@@ -148,7 +148,7 @@ class History:
             later = data.find(self._marker, later + 1)
 
 
-def batches(records: Iterable[bytes], size: int = MAX_BATCH) -> Iterable[list[bytes]]:
+def batches(records: Iterable[bytes], size: int) -> Iterable[list[bytes]]:
     """Cut `records` into runs of about `size` bytes."""
     batch: list[bytes] = []
     room = size
