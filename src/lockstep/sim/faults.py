@@ -54,6 +54,8 @@ class FaultMix(Struct, frozen=True):
     down_for: int = 0
     power_cut: float = 0.0
     """Share of crashes that hit several nodes at once."""
+    ambush: float = 0.0
+    """Share of disk flushes that a crash follows at once."""
     disk_loss: float = 0.0
     disk_latency: int = 200
     slow_disk: int = 0
@@ -78,7 +80,8 @@ class FaultMix(Struct, frozen=True):
             ("flapping", self.partition_every and self.flapping),
             (f"crashes every {self.crash_every / SECOND:.2f}s", self.crash_every),
             ("power cuts", self.crash_every and self.power_cut),
-            ("lost disks", self.crash_every and self.disk_loss),
+            (f"ambush {self.ambush:.1%}", self.ambush),
+            ("lost disks", self.disk_loss),
             (f"slow disk {self.slow_disk / MILLISECOND:.0f}ms", self.slow_disk),
             (f"pauses every {self.pause_every / SECOND:.2f}s", self.pause_every),
             (f"slow node {self.slow_node / MILLISECOND:.1f}ms", self.slow_node),
@@ -119,6 +122,7 @@ def draw(rng: Random, permits: Permits) -> FaultMix:
         crash_every=int(between(40 * MILLISECOND, 3 * SECOND)) if crashes else 0,
         down_for=int(between(MILLISECOND, SECOND)),
         power_cut=rng.random() if maybe(permits.power_cuts) else 0.0,
+        ambush=between(0.005, 0.1) if maybe(permits.crashes, 0.3) else 0.0,
         disk_loss=rng.random() if maybe(permits.lost_disks) else 0.0,
         disk_latency=int(between(50, 5_000)),
         slow_disk=int(between(5_000, 200_000)) if maybe(True, 0.3) else 0,

@@ -37,6 +37,8 @@ class Nemesis:
             world.at(rng.randint(0, 20_000), world.start, name)
         self._again(faults.partition_every, self._partition)
         self._again(faults.crash_every, self._crash)
+        if faults.ambush:
+            world.on_flush = self._ambush
         self._again(faults.pause_every, self._pause)
         self._again(faults.log_down_every, self._log_down)
         world.at(self._calm_at, self._end)
@@ -51,13 +53,15 @@ class Nemesis:
             self._again(every, strike)
 
     def _partition(self) -> None:
-        """Cut a random group of nodes off from the rest, in one direction or in both."""
+        """Cut a random group of nodes off from the rest, or single pairs, in one direction or in both."""
         if len(self._names) < 2:
             return
         rng, faults = self._world.rng, self._faults
         group = sorted(rng.sample(self._names, rng.randint(1, len(self._names) - 1)))
         rest = [name for name in self._names if name not in group]
         pairs = [(one, other) for one in group for other in rest]
+        if len(self._names) > 2 and rng.random() < 0.3:  # some still reach both of two that are cut
+            pairs = rng.sample(pairs, rng.randint(1, len(pairs)))
         if rng.random() >= faults.one_way:
             pairs += [(other, one) for one, other in pairs]
         elif rng.random() < 0.5:
@@ -97,11 +101,27 @@ class Nemesis:
             return
         count = rng.randint(1, room) if rng.random() < faults.power_cut else 1
         for name in rng.sample(running, count):
-            lose = self._disks_to_lose > 0 and rng.random() < faults.disk_loss
-            if lose:
-                self._disks_to_lose -= 1
-            world.crash(name, lose_disk=lose)
-            world.after(1 + int(rng.expovariate(1 / faults.down_for)), world.start, name)
+            self._crash_one(name)
+
+    def _crash_one(self, name: NodeId) -> None:
+        world, rng, faults = self._world, self._world.rng, self._faults
+        lose = self._disks_to_lose > 0 and rng.random() < faults.disk_loss
+        if lose:
+            self._disks_to_lose -= 1
+        world.crash(name, lose_disk=lose)
+        world.after(1 + int(rng.expovariate(1 / faults.down_for)), world.start, name)
+
+    def _ambush(self, name: NodeId) -> None:
+        """A node has just written something down: the moments after are when a crash hurts most."""
+        rng = self._world.rng
+        if not self._calm and rng.random() < self._faults.ambush:
+            self._world.after(rng.randint(1, 3_000), self._spring, name)
+
+    def _spring(self, name: NodeId) -> None:
+        down = sum(not node.up for node in self._world.nodes.values())
+        most = self._permits.max_down
+        if not self._calm and self._world.nodes[name].up and (most is None or down < most):
+            self._crash_one(name)
 
     def _pause(self) -> None:
         rng = self._world.rng
@@ -130,6 +150,6 @@ class Nemesis:
             world.set_log_available(True)
         for node in world.nodes.values():
             node.cost = 0
-            node.busy_until = min(node.busy_until, world.now)
             node.disk.latency = self._faults.disk_latency
+            world.resume(node.id)
             world.start(node.id)

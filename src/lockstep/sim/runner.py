@@ -54,7 +54,7 @@ def run_seed(
             world.after(50 * MILLISECOND, look)
 
     world.at(scenario.calm_at + 100 * MILLISECOND, look)
-    world.run(scenario.duration)
+    world.run(scenario.duration, max_events=scenario.max_events)
     violations = [*world.history.violations, *scenario.check(world.history)]
     return Outcome(seed, world.inputs, world.now, violations, mix, world.history, kept)
 

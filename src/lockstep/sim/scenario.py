@@ -37,6 +37,8 @@ class Scenario:
     """Virtual time at which eventual promises must have come true."""
     calm_at: int = 3 * SECOND
     """Virtual time at which faults stop."""
+    max_events: int = 500_000
+    """A run with more inputs than this is a finding, too: messages that breed messages."""
     client_count: int = 0
     client_timeout: int = 250 * MILLISECOND
     think_time: int = 20 * MILLISECOND

@@ -1,18 +1,21 @@
-"""The shared log inside a simulation: topics of partitions, appended to and followed by machines.
+"""The shared log inside a simulation: the in-memory twin of Kafka, with outages of the whole log.
 
-What Kafka would do is kept small here: an append gets the next offset of its partition, records never
-change, and followers read in order without a gap. When the log is unavailable, appends fail without a
-word on whether they took place, and reads wait.
+Topics come into being when they are first used. When the log is unavailable, the world lets appends fail
+without a word on whether they took place, and lets reads wait.
 """
 
+from lockstep.log.interface import Entry
+from lockstep.log.memory import MemoryStore
 from lockstep.protocol.machine import LogRecord
+
+PARTITIONS = 64
 
 
 class SharedLog:
-    """All topics of a run. Partitions come into being when they are first used."""
+    """All topics of a run."""
 
     def __init__(self) -> None:
-        self._partitions: dict[tuple[str, int], list[LogRecord]] = {}
+        self.store = MemoryStore()
         self.available = True
 
     def append(
@@ -26,14 +29,18 @@ class SharedLog:
         timestamp: int = 0,
     ) -> int:
         """Append one record; its offset. `timestamp` is in milliseconds, as Kafka's."""
-        records = self._partitions.setdefault((topic, partition), [])
-        offset = len(records)
-        records.append(LogRecord(topic, partition, offset, timestamp, key, value, headers))
-        return offset
+        self._ensure(topic)
+        return self.store.append_now(topic, partition, (Entry(value, key, headers, timestamp),))[0]
 
     def read(self, topic: str, partition: int, offset: int, limit: int = 1_000) -> list[LogRecord]:
-        return self._partitions.get((topic, partition), [])[offset : offset + limit]
+        self._ensure(topic)
+        return self.store.read_now(topic, partition, offset, limit)
 
     def end(self, topic: str, partition: int) -> int:
         """The offset that the next record gets."""
-        return len(self._partitions.get((topic, partition), ()))
+        self._ensure(topic)
+        return self.store.end_offset_now(topic, partition)
+
+    def _ensure(self, topic: str) -> None:
+        if self.store.identity_now(topic) is None:
+            self.store.create_topic_now(topic, partitions=PARTITIONS)

@@ -34,43 +34,14 @@ from lockstep.protocol.machine import (
 from lockstep.sim.disk import Disk
 from lockstep.sim.faults import FaultMix
 from lockstep.sim.history import Delivered, History, Violation
+from lockstep.sim.logaccess import LogAccess
 from lockstep.sim.network import Link, Network
+from lockstep.sim.node import Node
 from lockstep.sim.sharedlog import SharedLog
 from lockstep.sim.trace import Trace
 
 RECONNECT = 20_000
 """A broken connection is noticed within this time, and comes back after it, within twice of it."""
-
-
-class Node:
-    """One node: a machine that comes and goes, and a disk that stays."""
-
-    __slots__ = (
-        "appends",
-        "busy_until",
-        "clock",
-        "cost",
-        "disk",
-        "id",
-        "incarnation",
-        "machine",
-        "subscriptions",
-        "timers",
-        "up",
-    )
-
-    def __init__(self, node: NodeId, disk: Disk) -> None:
-        self.id = node
-        self.disk = disk
-        self.machine: Machine = Machine()
-        self.up = False
-        self.incarnation = 0
-        self.timers: dict[str, int] = {}
-        self.subscriptions: dict[tuple[str, int], int] = {}
-        self.appends = 0
-        self.busy_until = 0
-        self.cost = 0
-        self.clock = 1.0
 
 
 class World:
@@ -95,23 +66,26 @@ class World:
         """Inputs given to machines so far: the simulated events."""
         self.stopped = False
         self.on_reply: Callable[[ClientId, int, Any], None] = lambda client, request, result: None
+        self.on_flush: Callable[[NodeId], None] | None = None
+        """Told whenever a node's writes became safe and the machine has drawn its conclusions."""
         self._build = build
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._made = 0
         self._loose = faults.loose
         self.nodes: dict[NodeId, Node] = {name: Node(name, Disk(faults.disk_latency)) for name in nodes}
+        self._log_access = LogAccess(self, self.log)
         self._carry: dict[type, Callable[[Node, Any], None]] = {
             Send: self._send,
             Persist: self._persist,
             Compact: self._persist,
             SetTimer: self._set_timer,
             CancelTimer: self._cancel_timer,
-            Append: self._append,
-            Subscribe: self._subscribe,
+            Append: self._log_access.append,
+            Subscribe: self._log_access.subscribe,
             Deliver: self._deliver,
             Reply: self._reply,
             Note: self._note,
-            Halt: self._halt,
+            Halt: self.halt,
         }
 
     # What a scenario and the nemesis may call.
@@ -124,18 +98,21 @@ class World:
     def after(self, delay: int, call: Callable[..., None], *args: Any) -> None:
         self.at(self.now + delay, call, *args)
 
-    def run(self, until: int) -> None:
+    def run(self, until: int, *, max_events: int) -> None:
         """Let virtual time pass until `until`, or until someone calls `stop`."""
         heap = self._heap
         while heap and not self.stopped:
+            if self.inputs > max_events:
+                text = f"more than {max_events} events by {self.now / 1_000_000:.3f} s: the nodes chatter"
+                self.history.violations.append(Violation("work is bounded", text, self.now))
+                return
             when, made, call, args = heappop(heap)
             if when > until:
                 heappush(heap, (when, made, call, args))
                 break
             self.now = when
             if args and type(args[0]) is Node and args[0].busy_until > when:
-                # The node is paused or slow. The event keeps its number, so that order is kept too.
-                heappush(heap, (args[0].busy_until, made, call, args))
+                self._put_off(args[0], (made, call, args))
                 continue
             call(*args)
 
@@ -149,13 +126,13 @@ class World:
             return
         node.up = True
         node.incarnation += 1
-        node.busy_until = 0
+        self.resume(name)
         node.timers, node.subscriptions = {}, {}
         node.machine = self._build(name)
         self.history.started(name)
         durable = list(node.disk.safe)
         self.say(name, "start", f"{len(durable)} durable records")
-        self._input(node, node.machine.on_start, durable)
+        self.give(node, node.machine.on_start, durable)
         for peer in self.nodes.values():
             if peer is not node and peer.up:
                 self.after(self.rng.randint(100, RECONNECT), self._connect, name, peer.id)
@@ -208,28 +185,41 @@ class World:
         node.busy_until = max(node.busy_until, self.now + duration)
         self.say(name, "pause", f"{duration / 1000:.1f}ms")
 
+    def resume(self, name: NodeId) -> None:
+        """End a pause now."""
+        self.nodes[name].busy_until = self.now
+        self._wake(name)
+
     def set_log_available(self, available: bool) -> None:
-        self.log.available = available
-        self.say("log", "up" if available else "DOWN")
-        if available:
-            for node in self.nodes.values():
-                for topic, partition in list(node.subscriptions):
-                    self._fetch_later(node, topic, partition)
+        self._log_access.set_available(available)
 
     def append_to_log(self, topic: str, partition: int, value: bytes | None, **rest: Any) -> int:
         """A record from outside the protocol (a producer of input)."""
-        offset = self.log.append(topic, partition, value, timestamp=self.now // 1000, **rest)
-        self._appended_to(topic, partition)
-        return offset
+        return self._log_access.add(topic, partition, value, **rest)
 
     def command(self, name: NodeId, client: ClientId, request: int, command: Message) -> None:
         """A client's command arrives at a node, unless the node is down."""
         node = self.nodes[name]
         self.at(self.now, self._command, node, node.incarnation, client, request, command)
 
+    def _put_off(self, node: Node, event: tuple[int, Callable[..., None], tuple[Any, ...]]) -> None:
+        if not node.backlog:
+            self.at(node.busy_until, self._wake, node.id)
+        node.backlog.append(event)
+
+    def _wake(self, name: NodeId) -> None:
+        node = self.nodes[name]
+        if node.backlog and node.busy_until > self.now:
+            self.at(node.busy_until, self._wake, name)
+            return
+        backlog, node.backlog = node.backlog, []
+        for made, call, args in backlog:  # with their old numbers, so that their order is kept
+            heappush(self._heap, (self.now, made, call, args))
+
     # Inputs to machines.
 
-    def _input(self, node: Node, method: Callable[..., Effects], *args: Any) -> None:
+    def give(self, node: Node, method: Callable[..., Effects], *args: Any) -> None:
+        """One input to a node's machine, and the effects that it has."""
         self.inputs += 1
         if node.cost:
             node.busy_until = self.now + node.cost
@@ -253,7 +243,7 @@ class World:
             return
         if self.trace is not None:
             self.trace.add(self.now, node.id, f"<- {sender}", message)
-        self._input(node, node.machine.on_message, sender, message)
+        self.give(node, node.machine.on_message, sender, message)
 
     def _timer(self, node: Node, incarnation: int, name: str, number: int) -> None:
         if not node.up or node.incarnation != incarnation or node.timers.get(name) != number:
@@ -261,7 +251,7 @@ class World:
         del node.timers[name]
         if self.trace is not None:
             self.trace.add(self.now, node.id, "timer", name)
-        self._input(node, node.machine.on_timer, name)
+        self.give(node, node.machine.on_timer, name)
 
     def _command(
         self, node: Node, incarnation: int, client: ClientId, request: int, command: Message
@@ -270,7 +260,7 @@ class World:
             return
         if self.trace is not None:
             self.trace.add(self.now, node.id, f"<- {client}", f"#{request}", command)
-        self._input(node, node.machine.on_command, client, request, command)
+        self.give(node, node.machine.on_command, client, request, command)
 
     def _peer(self, node: Node, incarnation: int, peer: NodeId, up: bool, connection: int) -> None:
         if not node.up or node.incarnation != incarnation:
@@ -278,7 +268,7 @@ class World:
         if up and self.network.links[node.id, peer].connection != connection:
             return
         self.say(node.id, "peer up" if up else "peer lost", peer)
-        self._input(node, node.machine.on_peer, peer, up)
+        self.give(node, node.machine.on_peer, peer, up)
 
     def _connect(self, one: NodeId, other: NodeId) -> None:
         there, back = self.network.links[one, other], self.network.links[other, one]
@@ -347,11 +337,13 @@ class World:
         if not node.up or node.incarnation != incarnation:
             return
         for token in node.disk.end_flush():
-            self._input(node, node.machine.on_persisted, token)
+            self.give(node, node.machine.on_persisted, token)
             if not node.up or self.stopped:
                 return
         if node.disk.waiting and not node.disk.flushing:
             self._flush(node)
+        if self.on_flush is not None:
+            self.on_flush(node.id)
 
     def _set_timer(self, node: Node, effect: SetTimer) -> None:
         self._made += 1
@@ -361,62 +353,6 @@ class World:
 
     def _cancel_timer(self, node: Node, effect: CancelTimer) -> None:
         node.timers.pop(effect.name, None)
-
-    def _append(self, node: Node, effect: Append) -> None:
-        self.say(node.id, "append", f"{effect.topic}/{effect.partition}", effect.value)
-        # A producer's appends reach the log in the order in which they were made.
-        node.appends = max(node.appends, self.now + self.network.delay())
-        self.at(node.appends, self._log_append, node.id, node.incarnation, effect)
-
-    def _log_append(self, name: NodeId, incarnation: int, effect: Append) -> None:
-        node = self.nodes[name]
-        if not self.log.available:
-            if self.rng.random() < 0.3:  # it took place, only the answer is lost
-                self._log_add(effect)
-            self.after(self.network.delay(), self._append_failed, node, incarnation, effect.token)
-            return
-        offset = self._log_add(effect)
-        self.after(self.network.delay(), self._appended, node, incarnation, effect.token, offset)
-
-    def _log_add(self, effect: Append) -> int:
-        return self.append_to_log(
-            effect.topic, effect.partition, effect.value, key=effect.key, headers=effect.headers
-        )
-
-    def _append_failed(self, node: Node, incarnation: int, token: Any) -> None:
-        if node.up and node.incarnation == incarnation:
-            self.say(node.id, "append", "failed")
-            self._input(node, node.machine.on_append_failed, token, "the log is unavailable")
-
-    def _appended(self, node: Node, incarnation: int, token: Any, offset: int) -> None:
-        if node.up and node.incarnation == incarnation:
-            self._input(node, node.machine.on_appended, token, offset)
-
-    def _subscribe(self, node: Node, effect: Subscribe) -> None:
-        node.subscriptions[effect.topic, effect.partition] = effect.offset
-        self._fetch_later(node, effect.topic, effect.partition)
-
-    def _appended_to(self, topic: str, partition: int) -> None:
-        for node in self.nodes.values():
-            if node.up and (topic, partition) in node.subscriptions:
-                self._fetch_later(node, topic, partition)
-
-    def _fetch_later(self, node: Node, topic: str, partition: int) -> None:
-        self.after(self.network.delay(), self._fetch, node, node.incarnation, topic, partition)
-
-    def _fetch(self, node: Node, incarnation: int, topic: str, partition: int) -> None:
-        if not node.up or node.incarnation != incarnation or not self.log.available:
-            return
-        records = self.log.read(topic, partition, node.subscriptions[topic, partition])
-        for record in records:
-            node.subscriptions[topic, partition] = record.offset + 1
-            if self.trace is not None:
-                self.trace.add(
-                    self.now, node.id, "record", f"{topic}/{partition}@{record.offset}", record.value
-                )
-            self._input(node, node.machine.on_record, record)
-            if not node.up or self.stopped:
-                return
 
     def _deliver(self, node: Node, effect: Deliver) -> None:
         self.say(node.id, "DELIVER", effect.item)
@@ -429,7 +365,7 @@ class World:
     def _note(self, node: Node, effect: Note) -> None:
         self.say(node.id, "note", effect.text)
 
-    def _halt(self, node: Node, effect: Halt) -> None:
+    def halt(self, node: Node, effect: Halt) -> None:
         self.say(node.id, "halt", effect.reason)
         self.crash(node.id)
         self.after(self.rng.randint(5_000, 50_000), self.start, node.id)

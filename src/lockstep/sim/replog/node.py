@@ -40,10 +40,12 @@ from lockstep.sim.replog.messages import (
     Committed,
     CompareAndSet,
     Cut,
+    DurableRecord,
     Entry,
     Get,
     Mismatch,
     NotLeader,
+    PeerMessage,
     Promise,
     Put,
     Replicate,
@@ -53,6 +55,7 @@ from lockstep.sim.replog.messages import (
 )
 
 ELECTION = "election"
+CANVASS = "canvass"
 HEARTBEAT = "heartbeat"
 MAX_BACKLOG = 1_000
 """Commands beyond this many uncommitted ones are not taken: the client repeats them."""
@@ -60,6 +63,12 @@ MAX_BACKLOG = 1_000
 
 class LogNode(Machine):
     """The machine. `nodes` are all nodes of the group, this one included, in the same order everywhere."""
+
+    PROTOCOL = "replicated-log"
+    MESSAGES = PeerMessage
+    RECORDS = DurableRecord
+    COMMANDS = Command
+    RESULTS = Answer | NotLeader
 
     def __init__(
         self,
@@ -137,7 +146,9 @@ class LogNode(Machine):
             self.voted_for, self.leader = self.node, None
             self._votes, self._canvassing, self._verified = set(), True, 0
             yield self._election_timer()
-            yield Persist(Promise(self.epoch, self.node), ("canvass", self.epoch))
+            yield from self._promise(("canvass", self.epoch))
+        elif name == CANVASS and self._canvassing:
+            yield from self._canvass()
         elif name == HEARTBEAT and self.leader == self.node:
             for peer in self._peers:
                 if self._stored[peer] == self._stored_before[peer] and self._bug is not Bug.NO_RETRANSMISSION:
@@ -151,8 +162,7 @@ class LogNode(Machine):
             case ("canvass", int(epoch)):
                 self._safe_epoch = max(self._safe_epoch, epoch)
                 if epoch == self.epoch and self._canvassing:
-                    for peer in self._peers:
-                        yield Send(peer, Canvass(epoch, self._epoch_at(len(self.log)), len(self.log)))
+                    yield from self._canvass()
                     yield from self._count_vote(self.node)
             case ("vote", int(epoch), str(candidate)):
                 self._safe_epoch = max(self._safe_epoch, epoch)
@@ -187,6 +197,12 @@ class LogNode(Machine):
 
     # Elections.
 
+    def _canvass(self) -> Iterator[Effect]:
+        for peer in self._peers:
+            if peer not in self._votes:
+                yield Send(peer, Canvass(self.epoch, self._epoch_at(len(self.log)), len(self.log)))
+        yield SetTimer(CANVASS, self._heartbeat)
+
     def _on_canvass(self, candidate: NodeId, message: Canvass) -> Iterator[Effect]:
         if message.epoch > self.epoch:
             yield from self._enter(message.epoch)
@@ -197,10 +213,7 @@ class LogNode(Machine):
             return
         self.voted_for = candidate
         yield self._election_timer()
-        if self._bug is Bug.FORGOTTEN_VOTE:
-            yield Send(candidate, Vote(self.epoch, True))
-            return
-        yield Persist(Promise(self.epoch, candidate), ("vote", self.epoch, candidate))
+        yield from self._promise(("vote", self.epoch, candidate))
 
     def _on_vote(self, voter: NodeId, message: Vote) -> Iterator[Effect]:
         if message.epoch > self.epoch:
@@ -219,8 +232,7 @@ class LogNode(Machine):
         self._stored_before = dict.fromkeys(self._peers, 0)
         yield CancelTimer(ELECTION)
         yield SetTimer(HEARTBEAT, self._heartbeat)
-        if self._bug is not Bug.OLD_EPOCH_COMMIT:
-            yield from self._write(Entry(self.epoch))
+        yield from self._write(Entry(self.epoch))
         for peer in self._peers:
             yield self._replicate(peer)
 
@@ -231,7 +243,14 @@ class LogNode(Machine):
             yield self._election_timer()
         self.epoch, self.voted_for, self.leader = epoch, None, None
         self._canvassing, self._verified = False, 0
-        yield Persist(Promise(epoch, None), ("promise", epoch))
+        yield from self._promise(("promise", epoch))
+
+    def _promise(self, token: Token) -> Iterator[Effect]:
+        """Write down the epoch and the vote; `on_persisted` goes on from there."""
+        if self._bug is Bug.FORGOTTEN_VOTE:
+            yield from self.on_persisted(token)
+        else:
+            yield Persist(Promise(self.epoch, self.voted_for), token)
 
     def _election_timer(self) -> SetTimer:
         # Nodes take turns in being the first to lose patience, so that candidates do not collide for ever.
@@ -262,15 +281,15 @@ class LogNode(Machine):
             yield from self._enter(message.epoch)
         elif message.epoch != self.epoch or self.leader != self.node or self._bug is Bug.NO_RETRANSMISSION:
             return
-        elif message.position + 1 < self._next[peer]:
-            self._next[peer] = max(message.position, self._stored[peer]) + 1
+        elif self._stored[peer] <= message.position < self._next[peer] - 1:  # else it is an old one
+            self._next[peer] = message.position + 1
             yield self._replicate(peer)
 
     def _advance(self) -> Iterator[Effect]:
         """Commit what a majority's disks hold."""
         held = sorted([self._safe, *self._stored.values()], reverse=True)
         position = held[self._quorum - 1]
-        if self._epoch_at(position) == self.epoch or self._bug is Bug.OLD_EPOCH_COMMIT:
+        if self._epoch_at(position) == self.epoch:
             yield from self._commit(position)
 
     # Replication: the follower's side.
