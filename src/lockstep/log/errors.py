@@ -77,6 +77,8 @@ class OffsetOutOfRange(LogError):
         self.offset = offset
         self.first = first
         self.end = end
+        self.in_range = first <= offset <= end
+        """Whether the offset has come to be there since."""
 
 
 class RecordTooLarge(LogError):

@@ -34,6 +34,7 @@ PINNED = {
 BATCH_BYTES = 262_144
 _OPEN_READS = 8
 _POLL_SECONDS = 0.1
+_CHECK_SECONDS = 1.0
 
 
 class KafkaLog(Log):
@@ -50,7 +51,7 @@ class KafkaLog(Log):
         given = dict(options or {})
         for name in given.keys() & PINNED.keys():
             raise UsageError(f"the Kafka option {name} is not free: the log's promises depend on it")
-        self._options = {"bootstrap.servers": bootstrap_servers, "log_level": 3, **given}
+        self._options = {"bootstrap.servers": bootstrap_servers, "log_level": 0, **given}
         self._linger_ms = linger_ms
         self._max_in_flight = max_in_flight_bytes
         self.admin = Admin(self._options)
@@ -137,7 +138,8 @@ class KafkaLog(Log):
                 await reader.close()
             if self._writer is not None:
                 await self._writer.close()
-            await self.admin.close()
+                self._writer = None
+            self.admin.close()
 
     async def _reader_at(self, place: tuple[str, int], offset: int) -> KafkaReader:
         """A kept reader that stands at `offset`: successive reads of a partition cost no new consumer."""
@@ -224,7 +226,8 @@ class _Writer:
         if batch.error is not None:
             raise await self._admin.explain(batch.error, topic, partition, batch.largest(entries))
         offsets: list[int] = batch.offsets
-        if offsets[0] < known.ends.get(partition, 0):
+        if offsets[0] < known.ends.get(partition, 0) or self._loop.time() > known.check_at:
+            known.check_at = self._loop.time() + _CHECK_SECONDS
             await self._admin.require_same(topic)
         known.ends[partition] = max(offsets[-1], known.ends.get(partition, 0))
         return offsets

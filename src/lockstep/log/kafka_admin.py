@@ -2,7 +2,8 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -55,6 +56,8 @@ class TopicIdentity:
         self.max_bytes = max_bytes
         self.ends: dict[int, int] = {}
         """The highest offset that an append got, for each partition: one below it is another topic's."""
+        self.check_at = 0.0
+        """When the next append is to make sure that the topic is still the same."""
         self.one_by_one = asyncio.Lock()
 
 
@@ -125,6 +128,34 @@ class Admin:
             raise TopicRecreated(topic)
         known.partitions = len(described.partitions)
 
+    def changed_now(self, topics: Iterable[str], give_up: Callable[[], bool]) -> dict[str, LogError]:
+        """Of these topics, those that are gone or others than first met. Blocks; for threads of their own.
+
+        Asks until Kafka answers, or until it is told to `give_up`.
+        """
+        found: dict[str, LogError] = {}
+        open_questions = {topic: 0 for topic in topics if topic in self.known}
+        while open_questions and not give_up():
+            asked = self._client.describe_topics(
+                TopicCollection(list(open_questions)), request_timeout=REQUEST_SECONDS
+            )
+            for topic, answer in asked.items():
+                try:
+                    described = answer.result()
+                except KafkaException as error:
+                    if error.args[0].code() in MISSING:
+                        open_questions[topic] += 1
+                        if open_questions[topic] == 2:  # a broker that is just coming up may not know it yet
+                            found[topic] = TopicDeleted(topic)
+                            del open_questions[topic]
+                    continue
+                if topic in self.known and str(described.topic_id) != self.known[topic].identity:
+                    found[topic] = TopicRecreated(topic)
+                del open_questions[topic]
+            if open_questions:
+                time.sleep(0.05)
+        return found
+
     async def offsets(self, topic: str, *, first: bool) -> dict[int, int]:
         known = await self.identify(topic)
         spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
@@ -178,9 +209,10 @@ class Admin:
         end = (await self.offsets(topic, first=False)).get(partition, 0)
         return OffsetOutOfRange(topic, partition, offset, first, end)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """librdkafka ends its threads when the client is collected."""
         self.known.clear()
+        del self._client
 
     async def _described(self, topic: str) -> Any | None:
         asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)

@@ -5,10 +5,17 @@ fetching stops; nothing is thrown away and fetched again. `pause` stops fetching
 
 Latency: the thread waits for one message and then takes whatever else has arrived, so a lone record is
 handed over at once and a flood goes over in large batches.
+
+Identity: when a topic is deleted and created again, librdkafka changes over to the new one without a word.
+Its fetches fail once on the way, and a failed fetch is backed off for `_BACKOFF_MS`. So records that arrive
+within `_TRUST_SECONDS` of their predecessors come from the same topic; after a longer silence they are handed
+over only once Kafka, asked after they arrived, still has the topic under the same id. A reader in steady flow
+never asks; one that is idle asks once a second, which also finds deleted topics.
 """
 
 import asyncio
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,7 +24,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from lockstep.errors import UsageError
-from lockstep.log.errors import LogClosed, LogError, Unavailable, UnknownPartition
+from lockstep.log.errors import LogClosed, LogError, OffsetOutOfRange, Unavailable, UnknownPartition
 from lockstep.log.interface import DEFAULT_LIMIT, Reader
 from lockstep.log.kafka_admin import DENIED, MISSING, Admin, translate
 from lockstep.protocol.machine import LogRecord
@@ -28,6 +35,9 @@ PINNED = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
 }
+_BACKOFF_MS = 100
+_TRUST_SECONDS = 0.05
+_IDLE_CHECK_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 _POLL_BATCH = 5_000
 _Place = tuple[str, int]
@@ -53,13 +63,13 @@ class KafkaReader(Reader):
             {
                 "group.id": f"lockstep-{uuid.uuid4()}",  # librdkafka wants one; nothing is committed to it
                 "isolation.level": "read_committed",
-                "fetch.error.backoff.ms": 20,
                 "fetch.queue.backoff.ms": 5,
                 "queued.min.messages": 20_000,
                 "queued.max.messages.kbytes": 16_384,
-                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.ms": _BACKOFF_MS,
                 "reconnect.backoff.max.ms": 500,
                 **options,
+                "fetch.error.backoff.ms": _BACKOFF_MS,
                 **PINNED,
             }
         )
@@ -74,6 +84,8 @@ class KafkaReader(Reader):
         self._closed = False
         self._fatal: LogError | None = None
         self._followed: dict[_Place, _Subscription] = {}  # the thread's own view
+        self._empty_at = float("-inf")
+        self._checked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="lockstep-log-reader", daemon=True)
         self._thread.start()
 
@@ -169,17 +181,22 @@ class KafkaReader(Reader):
 
     async def _settle(self, chunk: "_Chunk") -> None:
         """End a subscription with the error that describes it best, unless it can simply go on."""
-        subscription, error = chunk.subscription, chunk.error
-        assert error is not None
-        del self._subscriptions[subscription.place]
-        found = await self._admin.explain(error, *subscription.place, offset=subscription.position)
-        if isinstance(found, Unavailable):
-            # The topic is the same and the partition is there: a broker that had just come up did not know
-            # it yet, or does not answer. Go on from where we are.
-            self._follow(*subscription.place, subscription.position)
-            return
-        self._commands.append(lambda: self._unassign(subscription.place))
-        raise found
+        subscription = chunk.subscription
+        place, position = subscription.place, subscription.position
+        del self._subscriptions[place]
+        match chunk.error:
+            case LogError() as found:
+                pass
+            case error:
+                found = await self._admin.explain(error, *place, offset=position)
+        match found:
+            case Unavailable() | OffsetOutOfRange(in_range=True):
+                # The topic is the same and the offset is there: a broker that had just come up did not know
+                # it yet, or the record was being written. Go on from where we are.
+                self._follow(*place, position)
+            case _:
+                self._commands.append(lambda: self._unassign(place))
+                raise found
 
     # What follows runs on the thread.
 
@@ -193,14 +210,47 @@ class KafkaReader(Reader):
                     if self._put - self._taken >= self._capacity:
                         self._room.wait(_POLL_SECONDS)
                     continue
-                first = self._consumer.poll(_POLL_SECONDS)
-                if first is not None:
-                    self._hand_over([first, *self._consumer.consume(_POLL_BATCH, 0)])
+                self._poll()
         except KafkaException as error:
             self._fatal = translate(error.args[0], "reader")
             self._wake()
         finally:
             self._consumer.close()
+
+    def _poll(self) -> None:
+        first = self._consumer.poll(0)
+        if first is None:
+            self._empty_at = time.monotonic()
+            first = self._consumer.poll(_POLL_SECONDS)
+            if first is None:
+                if time.monotonic() - self._checked_at > _IDLE_CHECK_SECONDS:
+                    self._check({topic for topic, _ in self._followed})
+                return
+        messages = [first, *self._consumer.consume(_POLL_BATCH, 0)]
+        doubtful = {
+            place[0]
+            for place in {(message.topic(), message.partition()) for message in messages}
+            if (followed := self._followed.get(place)) is not None
+            and time.monotonic() - followed.fresh_at > _TRUST_SECONDS
+        }
+        fresh_at = self._empty_at
+        if doubtful:
+            fresh_at = time.monotonic()
+            if not self._check(doubtful):
+                return
+        self._hand_over(messages, fresh_at)
+
+    def _check(self, topics: set[str]) -> bool:
+        """Whether these topics are still those first met; subscriptions of any other one end."""
+        self._checked_at = time.monotonic()
+        found = self._admin.changed_now(topics, lambda: self._closed)
+        for place, subscription in list(self._followed.items()):
+            if place[0] in found:
+                self._chunks.append(_Chunk(subscription, error=found[place[0]]))
+                self._unassign(place)
+        if found:
+            self._wake()
+        return not self._closed
 
     def _assign(self, subscription: "_Subscription") -> None:
         place = subscription.place
@@ -213,7 +263,9 @@ class KafkaReader(Reader):
         if self._followed.pop(place, None) is not None:
             self._consumer.incremental_unassign([TopicPartition(*place)])
 
-    def _hand_over(self, messages: list[Message]) -> None:
+    def _hand_over(self, messages: list[Message], fresh_at: float) -> None:
+        """`fresh_at`: a moment before which none of the messages arrived, or at which they were checked."""
+        chunks: list[_Chunk] = []
         chunk: _Chunk | None = None
         for message in messages:
             place = (message.topic(), message.partition())
@@ -225,13 +277,14 @@ class KafkaReader(Reader):
                     continue
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
-                        self._chunks.append(_Chunk(subscription, end=message.offset()))
+                        chunks.append(_Chunk(subscription, end=message.offset()))
                     elif not error.retriable() or error.code() in MISSING:
-                        self._chunks.append(_Chunk(subscription, error=error))
+                        chunks.append(_Chunk(subscription, error=error))
                     chunk = None
                     continue
                 chunk = _Chunk(subscription)
-                self._chunks.append(chunk)
+                chunks.append(chunk)
+                subscription.fresh_at = fresh_at
             offset = message.offset()
             headers = message.headers()
             chunk.records.append(
@@ -247,6 +300,7 @@ class KafkaReader(Reader):
             )
             chunk.end = offset + 1
             self._put += 1
+        self._chunks.extend(chunks)  # only now: the loop may take a chunk as soon as it is there
         self._wake()
 
     def _global_error(self, error: KafkaError | None) -> None:
@@ -266,11 +320,12 @@ class KafkaReader(Reader):
 class _Subscription:
     """Moving a subscription makes a new one: what was fetched for the old one is recognised and dropped."""
 
-    __slots__ = ("place", "position")
+    __slots__ = ("fresh_at", "place", "position")
 
     def __init__(self, topic: str, partition: int, position: int) -> None:
         self.place = (topic, partition)
         self.position = position
+        self.fresh_at = float("-inf")
 
 
 class _Chunk:
@@ -278,7 +333,9 @@ class _Chunk:
 
     __slots__ = ("end", "error", "records", "subscription")
 
-    def __init__(self, subscription: _Subscription, *, end: int = 0, error: KafkaError | None = None) -> None:
+    def __init__(
+        self, subscription: _Subscription, *, end: int = 0, error: KafkaError | LogError | None = None
+    ) -> None:
         self.subscription = subscription
         self.records: list[LogRecord] = []
         self.end = end
