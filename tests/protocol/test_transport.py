@@ -19,7 +19,7 @@ from lockstep import process
 from lockstep.errors import LockstepError
 from lockstep.protocol import frames
 from lockstep.protocol.frames import Address, Connection, Hello, Limits, Refused
-from lockstep.protocol.host import Host
+from lockstep.protocol.host import HaltedError, Host
 from lockstep.protocol.machine import Reply, Send
 from protocol.machines import Add, Number, Recorder, Say, Shouter
 from protocol.running import cluster, run, until
@@ -228,9 +228,9 @@ def test_strangers_are_bounded() -> None:
     ],
 )
 def test_a_malformed_frame_closes_the_connection_and_nothing_else(
-    bad: bytes, reason: str, caplog: pytest.LogCaptureFixture
+    bad: bytes, reason: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logging.getLogger("lockstep").propagate = True
+    monkeypatch.setattr(logging.getLogger("lockstep"), "propagate", True)
 
     async def test() -> None:
         machine = Recorder()
@@ -323,6 +323,32 @@ def test_a_peer_that_does_not_read_is_dropped_before_memory_fills() -> None:
         assert machine.of("peer") == [("a", True), ("a", False)]
         writer.close()
         await b.stop()
+
+    run(test())
+
+
+def test_a_paused_node_reads_nothing_until_it_resumes() -> None:
+    async def test() -> None:
+        machine = Recorder()
+        a, b = Host(Shouter("b"), node="a"), Host(machine, node="b")
+        async with cluster(a, b):
+            b._transport.pause(True)
+            for number in range(100):
+                await a.command(Say(str(number)))
+            await asyncio.sleep(0.02)
+            assert machine.of("message") == []
+            b._transport.pause(False)
+            await until(lambda: len(machine.of("message")) == 100)
+
+    run(test())
+
+
+def test_a_message_that_no_peer_would_take_ends_the_sender_with_a_clear_error() -> None:
+    async def test() -> None:
+        a, b = Host(Shouter("b"), node="a", limits=Limits(frame=1000)), Host(Recorder(), node="b")
+        async with cluster(a, b):
+            with pytest.raises(HaltedError, match=r"a Say of \d+ bytes exceeds 1000"):
+                await a.command(Say("", b"x" * 1000))
 
     run(test())
 

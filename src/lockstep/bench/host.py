@@ -110,9 +110,13 @@ class Echo(Machine):
 
 
 def run(quick: bool, console: Console) -> Report:
+    rounds, seconds = (3, 1.0) if quick else (7, 4.0)
+    return measure(rounds, seconds, console, quick=quick)
+
+
+def measure(rounds: int, seconds: float, console: Console, *, quick: bool) -> Report:
     """Measure rate and latency, and compare both with what the host must reach."""
     report = Report("host", quick)
-    rounds, seconds = (3, 1.0) if quick else (7, 4.0)
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as name:
         rates, latencies = asyncio.run(_measured(Path(name), rounds, seconds, console))
     report.figures = {

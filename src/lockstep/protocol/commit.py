@@ -55,6 +55,8 @@ class GroupCommit:
 
     def abandon(self) -> None:
         """Stop at once: what waits is dropped, nothing more is confirmed (as in a crash)."""
+        if self._closed:
+            return
         self._closed = True
         self._waiting.clear()
         self._thread.submit(self._history.close)
@@ -62,11 +64,8 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Stop, and return once the file is released."""
-        if not self._closed:
-            self._closed = True
-            self._waiting.clear()
-            await self._loop.run_in_executor(self._thread, self._history.close)
-            self._thread.shutdown()
+        self.abandon()
+        await self._loop.run_in_executor(None, self._thread.shutdown)
 
     def _enqueue(self, token: Token, what: bytes | tuple[bytes, ...], size: int) -> None:
         if self._closed:
@@ -118,9 +117,7 @@ class GroupCommit:
             return
         error = future.exception()
         if error is not None:
-            self._closed = True
-            self._thread.submit(self._history.close)
-            self._thread.shutdown(wait=False)
+            self.abandon()
             self._fail(error if isinstance(error, LockstepError) else LockstepError(str(error)))
             return
         if self._waiting:

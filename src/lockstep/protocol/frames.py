@@ -179,6 +179,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self.closed:
+            return
         start, end = 0, self._end + nbytes
         buffer, view, unpack = self._buffer, self._view, _LENGTH.unpack_from
         needed = 0

@@ -89,6 +89,7 @@ class Host:
         self._machine = machine
         self._peers = dict(peers or {})
         self._folder = folder
+        self._limits = limits or Limits()
         self._deliver = deliver
         self._encode = msgspec.msgpack.Encoder().encode
         self._message = _decoder(kind, "MESSAGES")
@@ -100,7 +101,7 @@ class Host:
             protocol=kind.PROTOCOL or kind.__name__,
             version=kind.VERSION,
             receiver=Receiver(self._on_message, self._on_peer, self._on_request),
-            limits=limits or Limits(),
+            limits=self._limits,
         )
         self._feed = Feed(log, self._on_record, self._on_appended, self._on_append_failed, self._fail)
         self._commit: GroupCommit | None = None
@@ -270,6 +271,12 @@ class Host:
         last, payload = self._sent
         if message is not last:  # a broadcast is encoded once
             payload = self._encode(message)
+            if len(payload) > self._limits.frame:
+                # Every peer would close the connection, again and again: better one clear end.
+                raise LockstepError(
+                    f"a {type(message).__name__} of {len(payload)} bytes exceeds {self._limits.frame}",
+                    hint="the machine must cut it into parts, or Limits.frame be raised on all nodes",
+                )
             self._sent = (message, payload)
         if not self._transport.send(to, payload):
             self.lost_sends += 1
@@ -286,8 +293,11 @@ class Host:
 
     def _reply(self, client: ClientId, request: int, result: Any) -> None:
         if client != self._client:
-            response = Response(request, self._encode(result))
-            self._transport.reply(client, self._encode(response))
+            response = self._encode(Response(request, self._encode(result)))
+            if len(response) > self._limits.frame:
+                logger.error("%s: a reply of %d bytes is too large to send", self.node, len(response))
+            else:
+                self._transport.reply(client, response)
         elif (reply := self._replies.get(request)) is not None and not reply.done():
             reply.set_result(result)
 
