@@ -14,6 +14,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from lockstep import home
 from lockstep.errors import UsageError
 from lockstep.setup import build, jars, java
 
@@ -41,6 +42,8 @@ def setup(
     started = time.monotonic()
     console = Console(stderr=True)
     wanted = tuple(sets or jars.DEFAULT_SETS)
+    if sets is None and build.outdated() and home.checkout() is not None:
+        java.find(compiler=True)  # what would fail at the end fails before the downloads
     if relock:
         for name in wanted:
             _with_progress(console, name, relock=True)

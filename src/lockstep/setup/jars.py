@@ -56,6 +56,7 @@ def classpath(name: str) -> list[Path]:
 
 def missing(name: str) -> str:
     """Why the set cannot be used, or an empty string. Cheap: it reads no jar."""
+    files = locked(name)
     folder = home.jars_folder(name)
     try:
         stamp = json.loads((folder / _STAMP).read_text())
@@ -63,7 +64,6 @@ def missing(name: str) -> str:
         return f"{folder} was never completed" if folder.is_dir() else f"there is no {folder}"
     except (OSError, ValueError) as error:
         return f"{folder / _STAMP} cannot be read ({error})"
-    files = locked(name)
     if not isinstance(stamp, dict) or stamp.get("lock") != _digest_of(files):
         return "the lock file names other versions"
     seen = stamp.get("files", {})
