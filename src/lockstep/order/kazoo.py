@@ -30,6 +30,7 @@ from lockstep.protocol.machine import (
     LogRecord,
     Machine,
     Message,
+    Reply,
     SetTimer,
     Subscribe,
     Token,
@@ -119,12 +120,12 @@ class Orderer(Machine):
         match command:
             case Elected(epoch=epoch) if epoch > self._epoch:
                 self._epoch, self._claimed, self._in_flight = epoch, False, None
-                return (self._append(Claim(epoch, self._name)),)
+                yield self._append(Claim(epoch, self._name))
             case Deposed():
                 self._step_back()
             case Ends(ends=ends) if len(ends) == self._accepted.queues:
-                return self._looked(ends)
-        return ()
+                yield from self._looked(ends)
+        yield Reply(client, request, None)
 
     def on_record(self, record: LogRecord) -> Effects:
         accepted = self._accepted.accept(decode(record.value or b""))

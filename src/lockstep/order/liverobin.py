@@ -24,6 +24,7 @@ from lockstep.protocol.machine import (
     LogRecord,
     Machine,
     Message,
+    Reply,
     SetTimer,
     Subscribe,
     Token,
@@ -70,7 +71,7 @@ class Generator(Machine):
     def on_command(self, client: ClientId, request: int, command: Message) -> Effects:
         match command:
             case Ends(ends=ends) if len(ends) == self._accepted.queues:
-                return self._saw(ends)
+                return (*self._saw(ends), Reply(client, request, None))
         return ()
 
     def on_record(self, record: LogRecord) -> Effects:

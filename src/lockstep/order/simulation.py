@@ -25,6 +25,7 @@ from lockstep.protocol.machine import (
     Machine,
     Message,
     NodeId,
+    Reply,
     Send,
     Token,
 )
@@ -77,6 +78,8 @@ class Hosted(Machine):
                     yield Send(self._node, self._ends())
                 case Deliver(item=Depose(epoch=epoch)):
                     self._depose(epoch)
+                case Reply():
+                    pass  # the host's own question: nobody waits for an answer here
                 case _:
                     yield effect
 
