@@ -79,20 +79,25 @@ def random_command(client: ClientId, request: int, rng: Random) -> Put | Get | C
 def judge(sequences: Iterable[Deliveries], operations: Iterable[Operation]) -> Iterable[Violation]:
     """The promises that hold at any time, whatever fails; for simulated and for real runs."""
     delivered, asked = list(sequences), list(operations)
-    answered = [
-        (o.client, o.request) for o in asked if o.returned is not None and not isinstance(o.command, Get)
-    ]
     yield from prefix_agreement(delivered)
     yield from no_gap(delivered, lambda item: item.position, first=1)
-    yield from exactly_once(delivered, _identity, answered)
-    yield from linearizable(asked, key=lambda command: command.key, step=_one_copy)
+    yield from exactly_once(delivered, identity, acknowledged(asked))
+    yield from linearizable(asked, key=lambda command: command.key, step=one_copy)
 
 
-def _identity(item: Committed) -> Hashable | None:
+def acknowledged(operations: Iterable[Operation]) -> list[Hashable]:
+    """The commands whose effects must not be lost."""
+    return [
+        (o.client, o.request) for o in operations if o.returned is not None and not isinstance(o.command, Get)
+    ]
+
+
+def identity(item: Committed) -> Hashable | None:
+    """What must not be delivered twice: a command that took effect."""
     return (item.client, item.request) if item.fresh else None
 
 
-def _one_copy(state: Hashable, command: Put | Get | CompareAndSet) -> tuple[Hashable, Any]:
+def one_copy(state: Hashable, command: Put | Get | CompareAndSet) -> tuple[Hashable, Any]:
     """What a single copy of one key would do: written apart from the node's own code on purpose."""
     match command:
         case Get():
