@@ -14,6 +14,7 @@ What clients are promised, and where it is kept:
 """
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
@@ -127,6 +128,26 @@ class Client:
         self.sent = 0
 
 
+class Latency:
+    """How long clients waited for their writes, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.least = 0.0
+        self.most = 0.0
+
+    def add(self, milliseconds: float) -> None:
+        self.least = min(self.least, milliseconds) if self.count else milliseconds
+        self.most = max(self.most, milliseconds)
+        self.total += milliseconds
+        self.count += 1
+
+    def summary(self) -> tuple[int, float, int]:
+        """(least, mean, most)"""
+        return int(self.least), round(self.total / self.count, 4) if self.count else 0.0, int(self.most)
+
+
 class _Pending(Struct):
     """A write that this server owes an answer for."""
 
@@ -134,6 +155,7 @@ class _Pending(Struct):
     client: Client | None
     xid: int
     connect: Connect | None = None
+    since: float = 0.0
 
 
 class Service:
@@ -169,7 +191,10 @@ class Service:
         self._paused: dict[Client, None] = {}
         self._awake = False
         self.received = 0
+        self.sent = 0
         self.applied = 0
+        self.elections = 0
+        self.latency = Latency()
         self.tree.set_config(settings.config_text)
 
     # The clients' side.
@@ -239,6 +264,7 @@ class Service:
             case Looking():
                 if not isinstance(self.role, Looking):
                     self._looking_since = self._now_ms()
+                    self.elections += 1
                 self.role = item
                 self._preparation = None
                 self._proposals.clear()
@@ -377,7 +403,7 @@ class Service:
         self._sequence += 1
         identities = client.identities if client else ()
         submission = Submission(self._sequence, session, op, body, identities)
-        self._pending[self._sequence] = _Pending(submission, client, xid, connect)
+        self._pending[self._sequence] = _Pending(submission, client, xid, connect, time.monotonic())
         self._unsent.append(submission)
         self._rouse()
         return self._sequence
@@ -458,6 +484,7 @@ class Service:
             else:
                 self._attach(client, pending.connect)
             return
+        self.latency.add((time.monotonic() - pending.since) * 1000)
         head = client.queue.popleft()
         assert head == pending.submission.sequence, "replies leave in the order of the requests"
         op = pending.submission.op
@@ -525,6 +552,7 @@ class Service:
 
     def _send(self, client: Client, frame: bytes) -> None:
         client.sent += 1
+        self.sent += 1
         client.port.write(frame)
 
     def _drop(self, client: Client) -> None:
