@@ -18,6 +18,7 @@ from lockstep.sim.history import History, Violation
 from lockstep.sim.world import World
 
 SCENARIOS: dict[str, str] = {
+    "coordination": "lockstep.coordination.simulation:Coordination",
     "replog": "lockstep.sim.replog.scenario:ReplicatedLog",
     "liverobin": "lockstep.order.simulation:LiveRobin",
     "kazoo": "lockstep.order.simulation:KaZoo",

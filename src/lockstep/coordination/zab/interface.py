@@ -44,7 +44,7 @@ What a host must know:
     `on_peer("2", up)` (a host with one connection per pair, as the simulator's) stands for both. A quorum
     connection that cannot be opened is reported with `up=False`.
 12. Node ids are the decimal server ids ("1" to "255"). The `incarnation` given to the machine must be
-    different after each start (a start time in nanoseconds does).
+    larger after each start (the start time in milliseconds does; below 2^43).
 13. Durable records (`records.RECORD`) are kept in the order of `Persist`. Once a `Checkpointed` record is
     durable, the host may drop every record before it except `Logged` ones that reach beyond its zxid; the
     simplest host keeps all. `Compact` replaces everything.

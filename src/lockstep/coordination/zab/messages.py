@@ -15,6 +15,8 @@ from lockstep.coordination.zab.epoch_table import EpochTable
 from lockstep.coordination.zab.interface import ServerId, Zxid
 
 Channel: TypeAlias = Literal["election", "quorum"]
+LIFE_SHIFT, ID_SHIFT = 20, 12
+"""A link's id is its follower's incarnation and server id, shifted by these, plus a count."""
 
 
 class State(IntEnum):
@@ -59,6 +61,8 @@ class TableNotice(Struct, frozen=True, tag="table"):
     standing: Standing
     question: bool
     """The receiver shall answer with its own."""
+    nonce: int
+    """Names the asker's life; the answer repeats it."""
 
 
 class CnxReady(Struct, frozen=True, tag="cnx-ready"):
@@ -79,6 +83,8 @@ class TableAck(Struct, frozen=True, tag="table-ack"):
 
     link: int
     version: int
+    lives: dict[ServerId, int]
+    """The latest life of each server that has asked the sender as one without memory."""
 
 
 class FollowerInfo(Struct, frozen=True, tag="follower-info"):
@@ -134,6 +140,7 @@ class AckNewLeader(Struct, frozen=True, tag="ack-new-leader"):
     """The history of the new leader is here, and on disk as far as it was sent."""
 
     last: Zxid
+    lives: dict[ServerId, int]
 
 
 class UpToDate(Struct, frozen=True, tag="up-to-date"):

@@ -42,6 +42,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """A follower that was refused tries again after this; with QCN it is the fallback of a lost CNX_READY."""
     recall_wait: float = 0.06
     """DEP: how long a server without memory waits for a majority with memory before it uses its ceiling."""
+    founding_wait: float = 2.0
+    """A new ensemble begins when all its servers are there, all with empty disks; or a quorum of such, if no
+    other was heard for this long. A single wiped server among them would be taken for a new one."""
     phase_limit: float = 1.0
     """Discovery and synchronisation must end within this, else the server looks again."""
 
