@@ -1,0 +1,45 @@
+package io.lockstep;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * How far this JVM's readers are, for the site's status: Spark itself reports only at the end of a batch.
+ *
+ * <p>Written by readers without locks, read from Python. Local Spark only: on a cluster the readers are elsewhere.
+ */
+public final class Progress {
+    private record At(long next, long behind) {}
+
+    private static final Map<String, Map<Integer, At>> SHARDS = new ConcurrentHashMap<>();
+    private static volatile long batchBegan;
+    private static volatile long batch = -1;
+
+    private Progress() {}
+
+    /** {"batch": number or -1, "batch_began": epoch ms or 0, "topics": {topic: {shard: [next offset, records behind]}}}. */
+    public static String json() {
+        ObjectNode node = Settings.JSON.createObjectNode();
+        node.put("batch", batch).put("batch_began", batchBegan);
+        ObjectNode topics = node.putObject("topics");
+        SHARDS.forEach((topic, shards) -> {
+            ObjectNode one = topics.putObject(topic);
+            shards.forEach((shard, at) ->
+                    one.putArray(Integer.toString(shard)).add(at.next()).add(at.behind()));
+        });
+        return node.toString();
+    }
+
+    /** Called by each reader of a batch: the first of them counts. */
+    public static synchronized void batchBegan(long number) {
+        if (number != batch) {
+            batch = number;
+            batchBegan = System.currentTimeMillis();
+        }
+    }
+
+    public static void read(String topic, int shard, long next, long behind) {
+        SHARDS.computeIfAbsent(topic, name -> new ConcurrentHashMap<>()).put(shard, new At(next, behind));
+    }
+}

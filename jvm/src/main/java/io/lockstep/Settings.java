@@ -1,0 +1,55 @@
+package io.lockstep;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.HashMap;
+import java.util.Map;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The options of {@code format("lockstep")}, read in one place. Kafka's own pass through as {@code kafka.*}.
+ */
+public final class Settings {
+    public static final ObjectMapper JSON = new ObjectMapper();
+
+    private static final String KAFKA = "kafka.";
+
+    private final CaseInsensitiveStringMap options;
+
+    public Settings(CaseInsensitiveStringMap options) {
+        this.options = options;
+    }
+
+    public String required(String name) {
+        String value = options.get(name);
+        if (value == null || value.isEmpty()) {
+            throw new LockstepException(
+                    "format(\"lockstep\") needs the option \"" + name + "\"",
+                    "start the pipeline through lockstep, which sets it");
+        }
+        return value;
+    }
+
+    public String text(String name, String otherwise) {
+        return options.getOrDefault(name, otherwise);
+    }
+
+    public int integer(String name, int otherwise) {
+        return options.getInt(name, otherwise);
+    }
+
+    public boolean flag(String name, boolean otherwise) {
+        return options.getBoolean(name, otherwise);
+    }
+
+    /** A copy of Kafka's client settings, without the prefix. */
+    public Map<String, Object> kafka() {
+        required("kafka.bootstrap.servers");
+        Map<String, Object> settings = new HashMap<>();
+        options.asCaseSensitiveMap().forEach((name, value) -> {
+            if (name.toLowerCase(java.util.Locale.ROOT).startsWith(KAFKA)) {
+                settings.put(name.substring(KAFKA.length()), value);
+            }
+        });
+        return settings;
+    }
+}

@@ -1,0 +1,388 @@
+package io.lockstep.source;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.lockstep.LockstepException;
+import io.lockstep.Settings;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.errors.TopicExistsException;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A run's seals topic: {@link Seals} kept up to date from Kafka, and proposals appended to it.
+ *
+ * <p>One for each query, shared by its sources. It is read to its end when it is opened. In micro-batch a thread
+ * then follows it and proposes the next seal at a fixed interval, when there is new input, and a few more after
+ * the last input, so that watermarks pass. All sites propose; the topic's order decides, so none is needed.
+ */
+final class SealTopic implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(SealTopic.class);
+    private static final Map<String, SealTopic> OPEN = new HashMap<>();
+    private static final long PATIENCE_MS = 60_000;
+    private static final int IDLE_SEALS = 2;
+
+    private final String key;
+    private final String site;
+    private final List<String> topics;
+    private final boolean fromLatest;
+    private final int intervalMs;
+    private final long mostRecords;
+    private final TopicPartition partition;
+    private final Admin admin;
+    private final KafkaConsumer<byte[], byte[]> consumer;
+    private final KafkaProducer<byte[], byte[]> producer;
+    private final Seals seals = new Seals();
+
+    private int users;
+    private Thread follower;
+    private volatile boolean closed;
+    private volatile RuntimeException failure;
+    private int idle;
+    private long lastSealNanos = System.nanoTime();
+    private final Set<String> asked = new HashSet<>();
+    private int admitted;
+    private int finished = Position.NO_SEAL;
+
+    /** @param query tells queries in one JVM apart */
+    static SealTopic open(Settings settings, String query) {
+        synchronized (OPEN) {
+            SealTopic topic = OPEN.get(query);
+            if (topic == null) {
+                topic = new SealTopic(settings, query);
+                try {
+                    topic.begin();
+                } catch (RuntimeException error) {
+                    topic.release();
+                    throw error;
+                }
+                OPEN.put(query, topic);
+            }
+            topic.users++;
+            return topic;
+        }
+    }
+
+    private SealTopic(Settings settings, String key) {
+        this.key = key;
+        this.site = settings.text("site", "");
+        this.partition = new TopicPartition(settings.required("seals"), 0);
+        this.topics = List.of(settings.text("inputs", settings.required("topic")).split(","));
+        this.fromLatest = switch (settings.text("startingOffsets", "earliest")) {
+            case "earliest" -> false;
+            case "latest" -> true;
+            default -> throw new LockstepException(
+                    "startingOffsets is " + settings.text("startingOffsets", ""), "use earliest or latest");
+        };
+        this.intervalMs = settings.integer("sealIntervalMs", 500);
+        this.mostRecords = settings.integer("maxRecordsPerSeal", 1_000_000);
+        Map<String, Object> kafka = settings.kafka();
+        this.admin = Admin.create(kafka);
+        Map<String, Object> reading = new HashMap<>(kafka);
+        reading.put("enable.auto.commit", "false");
+        reading.put("auto.offset.reset", "earliest");
+        reading.remove("group.id");
+        this.consumer = new KafkaConsumer<>(reading, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        Map<String, Object> writing = new HashMap<>(kafka);
+        writing.put("acks", "all");
+        writing.put("enable.idempotence", "true");
+        this.producer = new KafkaProducer<>(writing, new ByteArraySerializer(), new ByteArraySerializer());
+    }
+
+    synchronized Seals.Input input(String topic) {
+        return seals.input(topic);
+    }
+
+    synchronized Set<Long> skips(String topic, int shard) {
+        return seals.skips(topic, shard);
+    }
+
+    synchronized long[] end(String topic, int number) {
+        return seals.end(topic, number);
+    }
+
+    /**
+     * The number of the micro-batch that a source that has finished {@code have} may plan: {@code have + 1}, or
+     * {@code have} as long as that one is not sealed.
+     *
+     * <p>Spark asks the sources of a query one after the other. They must all get the same answer, else one batch
+     * would pair sealed ends of different batches: so the answer is fixed when a round of questions begins, and
+     * a round ends when a source asks again.
+     */
+    synchronized int admit(String source, int have) {
+        if (failure != null) {
+            throw failure;
+        }
+        if (follower == null) {
+            follower = new Thread(this::follow, "lockstep-seals-" + partition.topic());
+            follower.setDaemon(true);
+            follower.start();
+        }
+        if (asked.contains(source)) {
+            asked.clear();
+        }
+        if (asked.isEmpty()) {
+            admitted = seals.count();
+        }
+        asked.add(source);
+        finished = have;
+        return Math.min(have + 1, Math.max(admitted - 1, have));
+    }
+
+    /** Fail when the topic is not the one that the run began with. An unreachable broker says nothing. */
+    void verify(String topic) {
+        TopicDescription now;
+        try {
+            now = describe(List.of(topic)).get(topic);
+        } catch (RetriableException error) {
+            LOG.warn("cannot look at topic {} now: {}", topic, error.toString());
+            return;
+        }
+        Seals.Input then = input(topic);
+        if (!now.topicId().toString().equals(then.id())) {
+            throw new LockstepException(
+                    "topic \"" + topic + "\" was deleted and created again since this run began",
+                    "its offsets mean other records now: start a new run under another name");
+        }
+        if (now.partitions().size() != then.origin().length) {
+            throw new LockstepException(
+                    "topic \"" + topic + "\" has " + now.partitions().size() + " partitions, this run began with "
+                            + then.origin().length,
+                    "keys have moved between partitions: start a new run under another name");
+        }
+    }
+
+    @Override
+    public void close() {
+        synchronized (OPEN) {
+            if (--users > 0) {
+                return;
+            }
+            OPEN.remove(key);
+        }
+        release();
+    }
+
+    private void release() {
+        closed = true;
+        Thread running = follower;
+        if (running != null) {
+            try {
+                running.join(5_000);
+            } catch (InterruptedException error) {
+                Thread.currentThread().interrupt();
+            }
+        }
+        consumer.close(Duration.ofSeconds(1));
+        producer.close(Duration.ofSeconds(1));
+        admin.close(Duration.ofSeconds(1));
+    }
+
+    private void begin() {
+        createTopic();
+        consumer.assign(List.of(partition));
+        consumer.seekToBeginning(List.of(partition));
+        readToEnd();
+        if (!seals.begun()) {
+            propose(Seals.originRecord(found()));
+            readToEnd();
+        }
+        if (!seals.begun()) {
+            throw new LockstepException(
+                    "the seals topic " + partition.topic() + " does not give back what was written to it",
+                    "check its retention: it must keep everything");
+        }
+        topics.forEach(seals::input);
+    }
+
+    private void createTopic() {
+        NewTopic topic = new NewTopic(partition.topic(), 1, (short) -1)
+                .configs(Map.of("cleanup.policy", "delete", "retention.ms", "-1", "retention.bytes", "-1"));
+        try {
+            answer(admin.createTopics(List.of(topic)).all());
+        } catch (TopicExistsException error) {
+            LOG.debug("{} is there", partition.topic());
+        } catch (RetriableException error) {
+            throw unreachable(error);
+        }
+    }
+
+    /** The inputs as they are now. */
+    private Map<String, Seals.Input> found() {
+        Map<String, Seals.Input> inputs = new TreeMap<>();
+        try {
+            Map<String, TopicDescription> descriptions = describe(topics);
+            Map<String, long[]> offsets = offsets(fromLatest ? OffsetSpec.latest() : OffsetSpec.earliest(), descriptions);
+            descriptions.forEach((topic, description) ->
+                    inputs.put(topic, new Seals.Input(description.topicId().toString(), offsets.get(topic))));
+        } catch (RetriableException error) {
+            throw unreachable(error);
+        }
+        return inputs;
+    }
+
+    private Map<String, TopicDescription> describe(Collection<String> names) {
+        try {
+            return answer(admin.describeTopics(names).allTopicNames());
+        } catch (UnknownTopicOrPartitionException error) {
+            throw new LockstepException(
+                    "there is no input topic " + String.join(" or ", names), "create it, or correct the pipeline", error);
+        }
+    }
+
+    private Map<String, long[]> offsets(OffsetSpec spec, Map<String, TopicDescription> descriptions) {
+        Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+        descriptions.forEach((topic, description) ->
+                description.partitions().forEach(one -> asked.put(new TopicPartition(topic, one.partition()), spec)));
+        Map<String, long[]> offsets = new HashMap<>();
+        descriptions.forEach((topic, description) -> offsets.put(topic, new long[description.partitions().size()]));
+        answer(admin.listOffsets(asked).all())
+                .forEach((one, info) -> offsets.get(one.topic())[one.partition()] = info.offset());
+        return offsets;
+    }
+
+    private void readToEnd() {
+        long end = consumer.endOffsets(List.of(partition), Duration.ofMillis(PATIENCE_MS)).get(partition);
+        while (consumer.position(partition, Duration.ofMillis(PATIENCE_MS)) < end) {
+            read(Duration.ofMillis(100));
+        }
+    }
+
+    private boolean read(Duration patience) {
+        boolean sealed = false;
+        for (ConsumerRecord<byte[], byte[]> record : consumer.poll(patience)) {
+            JsonNode node;
+            try {
+                node = Settings.JSON.readTree(record.value());
+            } catch (IOException error) {
+                throw new LockstepException(
+                        "record " + record.offset() + " of " + partition.topic() + " is not JSON",
+                        "only Lockstep may write to this topic",
+                        error);
+            }
+            synchronized (this) {
+                sealed |= seals.apply(node) && "seal".equals(node.path("kind").asText());
+            }
+        }
+        return sealed;
+    }
+
+    private void follow() {
+        try {
+            long proposedNanos = 0;
+            while (!closed) {
+                if (read(Duration.ofMillis(10))) {
+                    lastSealNanos = System.nanoTime();
+                    proposedNanos = 0;
+                }
+                long now = System.nanoTime();
+                boolean due = now - lastSealNanos >= TimeUnit.MILLISECONDS.toNanos(intervalMs);
+                boolean waiting = proposedNanos != 0 && now - proposedNanos < TimeUnit.SECONDS.toNanos(1);
+                if (due && !waiting && !behind()) {
+                    proposedNanos = proposeSeal() ? now : 0;
+                }
+            }
+        } catch (RuntimeException error) {
+            if (!closed) {
+                LOG.error("following {} failed", partition.topic(), error);
+                failure = error;
+            }
+        }
+    }
+
+    /**
+     * Whether a sealed batch waits besides the one that runs. A site that is behind proposes nothing: when all
+     * are, batches grow instead of queueing; when only this one is, it catches up batch by batch.
+     */
+    private synchronized boolean behind() {
+        return seals.count() - finished > 2;
+    }
+
+    private boolean proposeSeal() {
+        Map<String, long[]> ends = new HashMap<>();
+        int number;
+        boolean grew = false;
+        try {
+            Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+            synchronized (this) {
+                number = seals.count();
+                for (Map.Entry<String, Seals.Input> input : seals.inputs().entrySet()) {
+                    ends.put(input.getKey(), seals.end(input.getKey(), number - 1).clone());
+                    for (int shard = 0; shard < input.getValue().origin().length; shard++) {
+                        asked.put(new TopicPartition(input.getKey(), shard), OffsetSpec.latest());
+                    }
+                }
+            }
+            // Shared among all shards, so that a backlog becomes many batches of bounded size.
+            long most = Math.max(1, mostRecords / Math.max(1, asked.size()));
+            for (var latest : answer(admin.listOffsets(asked).all()).entrySet()) {
+                long[] end = ends.get(latest.getKey().topic());
+                int shard = latest.getKey().partition();
+                long reached = Math.min(latest.getValue().offset(), end[shard] + most);
+                grew |= reached > end[shard];
+                end[shard] = Math.max(end[shard], reached);
+            }
+        } catch (RetriableException error) {
+            LOG.warn("cannot ask for end offsets now: {}", error.toString());
+            return false;
+        }
+        idle = grew ? 0 : idle + 1;
+        if (idle > IDLE_SEALS || (number == 0 && !grew)) {
+            lastSealNanos = System.nanoTime();
+            return false;
+        }
+        propose(Seals.sealRecord(number, ends));
+        return true;
+    }
+
+    private void propose(com.fasterxml.jackson.databind.node.ObjectNode record) {
+        byte[] value = record.put("site", site).toString().getBytes(java.nio.charset.StandardCharsets.UTF_8);
+        producer.send(new ProducerRecord<>(partition.topic(), partition.partition(), null, value));
+        producer.flush();
+    }
+
+    /** Wait for Kafka's answer; what may pass by itself comes back as a RetriableException. */
+    private static <T> T answer(org.apache.kafka.common.KafkaFuture<T> future) {
+        try {
+            return future.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+        } catch (ExecutionException error) {
+            if (error.getCause() instanceof RuntimeException cause) {
+                throw cause;
+            }
+            throw new IllegalStateException(error.getCause());
+        } catch (TimeoutException error) {
+            throw new org.apache.kafka.common.errors.TimeoutException("no answer from Kafka", error);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+            throw new org.apache.kafka.common.errors.InterruptException(error);
+        }
+    }
+
+    private static LockstepException unreachable(RuntimeException error) {
+        return new LockstepException(
+                "Kafka does not answer: " + error.getMessage(), "check kafka.bootstrap.servers and the broker", error);
+    }
+}

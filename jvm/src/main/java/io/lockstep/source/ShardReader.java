@@ -1,0 +1,133 @@
+package io.lockstep.source;
+
+import io.lockstep.LockstepException;
+import io.lockstep.Progress;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.header.Header;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Reads one shard within one batch, in both engines. */
+final class ShardReader implements SupportsRealTimeRead<InternalRow> {
+    private static final RecordStatus SOME = RecordStatus.newStatusWithoutArrivalTime(true);
+    private static final RecordStatus NONE = RecordStatus.newStatusWithoutArrivalTime(false);
+    private static final long POLL_MS = 100;
+    private static final String BATCH_ID = "streaming.sql.batchId";
+
+    /** Sent to executors. */
+    static final class Factory implements PartitionReaderFactory {
+        @Override
+        public PartitionReader<InternalRow> createReader(InputPartition partition) {
+            return new ShardReader((Shard) partition);
+        }
+    }
+
+    private final Shard shard;
+    private final UTF8String topic;
+    private final ShardConsumer consumer;
+    private boolean failed;
+    private InternalRow row;
+
+    ShardReader(Shard shard) {
+        this.shard = shard;
+        this.topic = UTF8String.fromString(shard.topic());
+        String batch = TaskContext.get().getLocalProperty(BATCH_ID);
+        if (shard.seal() != Position.NO_SEAL && !Integer.toString(shard.seal()).equals(batch)) {
+            throw new LockstepException(
+                    "Spark's batch " + batch + " was to read sealed batch " + shard.seal(),
+                    "the checkpoint was made by another run, or noDataMicroBatches is on: start a new run");
+        }
+        Progress.batchBegan(Long.parseLong(batch));
+        this.consumer = ShardConsumer.take(shard);
+    }
+
+    @Override
+    public boolean next() {
+        while (consumer.at() < shard.until()) {
+            if (advance(POLL_MS)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    @Override
+    public RecordStatus nextWithTimeout(Long timeoutMs) {
+        long deadline = System.nanoTime() + timeoutMs * 1_000_000;
+        long left = timeoutMs;
+        do {
+            if (advance(Math.min(left, POLL_MS))) {
+                return SOME;
+            }
+            left = (deadline - System.nanoTime()) / 1_000_000;
+        } while (left > 0);
+        return NONE;
+    }
+
+    @Override
+    public PartitionOffset getOffset() {
+        return new ShardPosition(shard.shard(), consumer.at());
+    }
+
+    @Override
+    public InternalRow get() {
+        return row;
+    }
+
+    @Override
+    public void close() {
+        if (failed) {
+            consumer.discard();
+        } else {
+            consumer.putBack();
+        }
+    }
+
+    private boolean advance(long patienceMs) {
+        try {
+            ConsumerRecord<byte[], byte[]> record = consumer.next(shard.until(), patienceMs);
+            if (record == null || (!shard.skips().isEmpty() && shard.skips().contains(record.offset()))) {
+                return false;
+            }
+            row = row(record);
+            return true;
+        } catch (RuntimeException error) {
+            failed = true;
+            throw error;
+        }
+    }
+
+    private InternalRow row(ConsumerRecord<byte[], byte[]> record) {
+        return new GenericInternalRow(new Object[] {
+            record.key(),
+            record.value(),
+            topic,
+            record.partition(),
+            record.offset(),
+            record.timestamp() * 1_000,
+            record.timestampType().id,
+            headers(record),
+            shard.shard(),
+            record.offset(),
+        });
+    }
+
+    private static GenericArrayData headers(ConsumerRecord<byte[], byte[]> record) {
+        List<Object> headers = new ArrayList<>();
+        for (Header header : record.headers()) {
+            headers.add(new GenericInternalRow(
+                    new Object[] {UTF8String.fromString(header.key()), header.value()}));
+        }
+        return headers.isEmpty() ? null : new GenericArrayData(headers.toArray());
+    }
+}

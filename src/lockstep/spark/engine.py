@@ -1,0 +1,243 @@
+"""Start a pipeline as a streaming query, in the real-time or in the micro-batch engine.
+
+Real time: a long-running batch that emits each output at once; for stateless plans and aggregations. Micro-batch:
+any operator of Spark; batches end at sealed positions, so that they are equal on all sites (design rule 11).
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from lockstep.errors import LockstepError, UsageError
+from lockstep.spark import guard
+from lockstep.spark.pipeline import Pipeline
+from lockstep.spark.session import first_line
+
+Engine = Literal["realtime", "microbatch"]
+Requested = Literal["realtime", "microbatch", "auto"]
+
+REALTIME_BATCH_MS = 60_000
+"""Long: each boundary stalls a site for some 300 ms, which only the other sites hide."""
+MICROBATCH_MS = 500
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """`seals` is the run's topic of origin, seals and skips; `batch_ms` 0 means the engine's own default."""
+
+    engine: Engine
+    bootstrap_servers: str
+    checkpoint: Path
+    site: str
+    output_partitions: int
+    input_partitions: Mapping[str, int]
+    seals: str
+    kafka_options: Mapping[str, str] = field(default_factory=dict)
+    batch_ms: int = 0
+    starting_offsets: Literal["earliest", "latest"] = "earliest"
+    max_records_per_batch: int = 1_000_000
+    last_words: Path | None = None
+    allow: Sequence[str] = ()
+
+    @property
+    def batch_length_ms(self) -> int:
+        return self.batch_ms or (REALTIME_BATCH_MS if self.engine == "realtime" else MICROBATCH_MS)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far this JVM is. Spark's own progress comes only at the end of a batch."""
+
+    batch: int
+    phase_ms: int
+    positions: dict[str, dict[int, int]]
+    lag: int
+
+
+def plan(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> DataFrame:
+    """The user's output as a streaming DataFrame, before it is fitted to the sink."""
+    inputs = [_source(spark, topic, pipeline, settings) for topic in pipeline.inputs]
+    try:
+        output = pipeline(*inputs)
+    except (PySparkException, UsageError):
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"pipeline {pipeline.name} raises {type(error).__name__}: {first_line(error)}",
+            hint="run it on static DataFrames first: Pipeline.on_static",
+        ) from error
+    if not isinstance(output, DataFrame) or not output.isStreaming:
+        raise UsageError(
+            f"pipeline {pipeline.name} returns no streaming DataFrame",
+            hint="return what you made from the inputs",
+        )
+    return output
+
+
+def choose(
+    dataframe: DataFrame, requested: Requested, allow: Sequence[str] = (), *, shards: int | None = None
+) -> tuple[Engine, str]:
+    """The engine for a plan and one line that says why. Refuses what the requested engine cannot run."""
+    if requested == "microbatch":
+        return "microbatch", "as requested"
+    findings = guard.check(dataframe, "realtime", allow, shards=shards)
+    if not findings:
+        return (
+            "realtime",
+            "as requested" if requested == "realtime" else "every operator of the plan runs in real time",
+        )
+    if requested == "realtime":
+        raise guard.refusal(findings)
+    return "microbatch", f"{findings[0].what}: not in real time"
+
+
+def start(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> StreamingQuery:
+    """Start the query. It fails later through `StreamingQuery.exception()`: see `failure`."""
+    output = plan(spark, pipeline, settings)
+    shards = sum(settings.input_partitions.values())
+    findings = guard.check(output, settings.engine, settings.allow, shards=shards)
+    if findings:
+        raise guard.refusal(findings)
+    rows = fit(output, pipeline.key, settings.engine, shards)
+    writer = (
+        rows.writeStream.format("lockstep")
+        .queryName(f"{pipeline.name}-{settings.site}")
+        .option("topic", pipeline.output)
+        .option("partitions", settings.output_partitions)
+        .option("site", settings.site)
+        .option("engine", settings.engine)
+        .option("lastWords", str(settings.last_words or ""))
+        .option("checkpointLocation", str(settings.checkpoint))
+        .options(**_kafka(pipeline, settings))
+    )
+    if settings.engine == "realtime":
+        writer = writer.outputMode("update").trigger(realTime=f"{settings.batch_length_ms} milliseconds")
+    else:
+        writer = writer.outputMode(_output_mode(output)).trigger(processingTime="0 seconds")
+    try:
+        return writer.start()
+    except PySparkException as error:
+        raise failure(error) from error
+
+
+def progress(spark: SparkSession, now_ms: int) -> Progress:
+    """Readable at any time, also within a batch. Local Spark only."""
+    state = json.loads(spark._jvm.io.lockstep.Progress.json())
+    positions = {
+        topic: {int(shard): at for shard, (at, _) in shards.items()}
+        for topic, shards in state["topics"].items()
+    }
+    lag = sum(behind for shards in state["topics"].values() for _, behind in shards.values())
+    began = state["batch_began"]
+    return Progress(state["batch"], max(0, now_ms - began) if began else 0, positions, lag)
+
+
+def failure(error: BaseException) -> LockstepError:
+    """What a person should read of a failed query: our own words if they are in it, else Spark's first line."""
+    text = str(error)
+    if found := _OUR_WORDS.search(text):
+        return LockstepError(found["what"].strip(), hint=found["hint"].strip())
+    causes = [line.strip() for line in text.splitlines() if _CAUSE.match(line.strip())]
+    return LockstepError(f"the query failed: {(causes or [first_line(error)])[-1][:500]}")
+
+
+def fit(output: DataFrame, key: str | None, engine: Engine, shards: int) -> DataFrame:
+    """The rows as the sink takes them: `key` and `value` binary, and what names the row's cause."""
+    columns = output.columns
+    if engine == "realtime":
+        _require_cause(columns, shards)
+    if key is not None and key not in columns:
+        raise UsageError(
+            f"the output has no column {key!r}, which is declared as its key", hint=f"it has {columns}"
+        )
+    key_column = key or ("key" if "key" in columns else None)
+    fields = [column for column in columns if column not in ("_sn", "_shard")]
+    if not fields:
+        raise UsageError("the output has no column besides _sn and _shard", hint="return a value")
+    if "value" in columns and set(fields) <= {"key", "value", key}:
+        value = _binary(output, "value")
+    else:
+        value = f.to_json(f.struct(*(f.col(f"`{field}`") for field in fields)), {"ignoreNullFields": "false"})
+        value = value.cast("binary")
+    selected = [value.alias("value")]
+    if key_column is not None:
+        selected.append(_binary(output, key_column).alias("key"))
+    if "_sn" in columns:
+        selected.append(f.col("_sn").cast("bigint").alias("_sn"))
+    if "_shard" in columns:
+        selected.append(f.col("_shard").cast("int").alias("_shard"))
+    elif engine == "realtime":
+        selected.append(f.lit(0).alias("_shard"))
+    return output.select(*selected)
+
+
+_OUR_WORDS = re.compile(r"lockstep says: (?P<what>.*?) \| (?P<hint>.*?) \|", re.DOTALL)
+_CAUSE = re.compile(r"(Caused by: )?[\w.$]+(Exception|Error)\b")
+
+
+def _require_cause(columns: Sequence[str], shards: int) -> None:
+    if "_sn" not in columns:
+        raise UsageError(
+            "the output has no column _sn",
+            hint='keep the input\'s _sn; in an aggregation add F.max("_sn").alias("_sn")',
+        )
+    if "_shard" not in columns and shards > 1:
+        raise UsageError(
+            "the output has no column _shard, and the input has several partitions",
+            hint='keep the input\'s _shard; in an aggregation add F.max("_shard").alias("_shard")',
+        )
+
+
+def _binary(output: DataFrame, column: str) -> Any:
+    kind = output.schema[column].dataType.simpleString()
+    expression = f.col(f"`{column}`")
+    if kind == "binary":
+        return expression
+    if kind.startswith(("struct", "array", "map")):
+        return f.to_json(expression).cast("binary")
+    return expression.cast("string").cast("binary")
+
+
+def _source(spark: SparkSession, topic: str, pipeline: Pipeline, settings: EngineSettings) -> DataFrame:
+    return (
+        spark.readStream.format("lockstep")
+        .option("topic", topic)
+        .option("inputs", ",".join(pipeline.inputs))
+        .option("order", "partition")
+        .option("seals", settings.seals)
+        .option("site", settings.site)
+        .option("startingOffsets", settings.starting_offsets)
+        .option("sealIntervalMs", settings.batch_length_ms)
+        .option("maxRecordsPerSeal", settings.max_records_per_batch)
+        .options(**_kafka(pipeline, settings))
+        .load()
+    )
+
+
+def _kafka(pipeline: Pipeline, settings: EngineSettings) -> dict[str, str]:
+    options = {**pipeline.kafka_options, **settings.kafka_options}
+    options["bootstrap.servers"] = settings.bootstrap_servers
+    return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def _output_mode(output: DataFrame) -> str:
+    """Append where the plan allows it: with a watermark a window is emitted once, when it is closed."""
+    checker = output.sparkSession._jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    modes: Mapping[str, Callable[[], Any]] = {
+        "append": output.sparkSession._jvm.org.apache.spark.sql.streaming.OutputMode.Append,
+    }
+    for name, mode in modes.items():
+        try:
+            checker.checkForStreaming(output._jdf.queryExecution().analyzed(), mode())
+        except Exception:
+            continue
+        return name
+    return "update"

@@ -1,0 +1,123 @@
+"""The one place that builds a SparkSession.
+
+Each setting below is there because a site needs it to be fast, or equal to the other sites:
+
+- one attempt per task, no speculation: a second attempt would write outputs beside the first;
+- no adaptive execution: the number of a reducer is part of an output's identity;
+- RocksDB with checkpoint format 2: format 1 reuses file names, so a checkpoint could not be copied while live;
+- no batches without data: they come and go with the clock, and a sealed batch would lose its number;
+- the allow-list of Real-Time Mode is off, since it knows only Spark's own sinks: our guard takes its place.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from lockstep.errors import LockstepError, UsageError
+from lockstep.setup import build as jar
+from lockstep.setup import jars
+
+SHUFFLE_PARTITIONS = 2
+"""Few: in real time each is a task that runs all the time, and the machine is shared with other sites."""
+
+_FIXED = {
+    "spark.task.maxFailures": "1",
+    "spark.speculation": "false",
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
+}
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.realTimeMode.minBatchDuration": "1000",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.cleaner.referenceTracking.blocking": "false",
+}
+_JAVA_OPTIONS = "-XX:+UseG1GC -XX:MaxGCPauseMillis=20 -Xss512k -Djava.net.preferIPv4Stack=true"
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """What a site's session needs to know. `slots`: in real time every task of a query holds one all the time."""
+
+    name: str
+    folder: Path
+    slots: int = 8
+    memory: str = "1g"
+    master: str = ""
+    shuffle_partitions: int = SHUFFLE_PARTITIONS
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+def build(site: SiteSettings) -> SparkSession:
+    """The session of this process. A process has one JVM, so it can be only one site."""
+    _refuse_overrides(site.conf)
+    scratch = site.folder / "spark"
+    scratch.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    classpath = os.pathsep.join(str(path) for path in [jar.jar(), *jars.classpath("spark")])
+    conf = {
+        **_DEFAULTS,
+        "spark.driver.memory": site.memory,
+        "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Dderby.system.home={scratch}",
+        "spark.driver.extraClassPath": classpath,
+        "spark.executor.extraClassPath": classpath,
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.shuffle.partitions": str(site.shuffle_partitions),
+        **site.conf,
+        **_FIXED,
+    }
+    builder = SparkSession.builder.appName(f"lockstep-{site.name}").master(
+        site.master or f"local[{site.slots}]"
+    )
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        raise LockstepError(
+            f"Spark does not start: {first_line(error)}", hint="see the lines above it"
+        ) from error
+    spark.sparkContext.setLogLevel("WARN")
+    return spark
+
+
+def slots_needed(shards: int, shuffle_partitions: int = SHUFFLE_PARTITIONS) -> int:
+    """How many task slots a real-time query holds: a reader for each shard, and one stage of reducers."""
+    return shards + shuffle_partitions
+
+
+def first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _refuse_overrides(conf: Mapping[str, str]) -> None:
+    for name, value in conf.items():
+        if not name.startswith("spark."):
+            raise UsageError(f"{name} is no setting of Spark", hint="they begin with spark.")
+        if name in _FIXED and value != _FIXED[name]:
+            raise UsageError(
+                f"{name}={value} would let sites differ: it has to be {_FIXED[name]}",
+                hint="remove the setting",
+            )
