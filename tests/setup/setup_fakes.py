@@ -29,22 +29,23 @@ class MavenRepository:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def add(self, name: str, revision: str, content: str) -> str:
-        """Publish `org.example:name:revision`; return the SHA-256 of its jar."""
-        folder = self.root / "org" / "example" / name / revision
+    def add(self, name: str, revision: str, content: str, *, organisation: str = "org.example") -> str:
+        """Publish `organisation:name:revision`; return the SHA-256 of its jar."""
+        jar = self.jar(name, revision, organisation=organisation)
+        folder = jar.parent
         folder.mkdir(parents=True)
-        jar = self.jar(name, revision)
         with zipfile.ZipFile(jar, "w") as archive:
             archive.writestr(zipfile.ZipInfo("content.txt"), content)
         pom = folder / f"{name}-{revision}.pom"
         pom.write_text(
-            "<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId>"
+            "<project><modelVersion>4.0.0</modelVersion>"
+            f"<groupId>{organisation}</groupId>"
             f"<artifactId>{name}</artifactId><version>{revision}</version></project>"
         )
         return hashlib.sha256(jar.read_bytes()).hexdigest()
 
-    def jar(self, name: str, revision: str) -> Path:
-        return self.root / "org" / "example" / name / revision / f"{name}-{revision}.jar"
+    def jar(self, name: str, revision: str, *, organisation: str = "org.example") -> Path:
+        return self.root.joinpath(*organisation.split("."), name, revision, f"{name}-{revision}.jar")
 
 
 def without_root_powers() -> None:

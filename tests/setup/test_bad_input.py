@@ -12,7 +12,7 @@ from setup_fakes import Command, MavenRepository, fake_jdk, without_root_powers
 from lockstep.cli import COMMANDS
 from lockstep.cli.setup import setup
 from lockstep.errors import LockstepError
-from lockstep.setup import build
+from lockstep.setup import build, jars
 
 
 def one_line(answer: "subprocess.CompletedProcess[str]", code: int) -> str:
@@ -117,13 +117,17 @@ def _files_of_at_most(size: int) -> Callable[[], None]:
     return limit
 
 
-@pytest.mark.parametrize("size", [0, 512])
+@pytest.mark.parametrize("size", [0, 60_000], ids=["ours", "the download"])
 def test_a_disk_that_takes_no_more(
     lockstep: Command, own_home: Path, repository: MavenRepository, size: int
 ) -> None:
     """The kernel's limit on file sizes stands for a full disk: every write past it fails."""
-    error = one_line(lockstep("setup", before=_files_of_at_most(size)), 1)
-    assert "file too large" in error or "could not download" in error
+    for module in jars.SETS["spark"]:
+        repository.add(module.name, module.revision, "x" * 100_000, organisation=module.organisation)
+    error = one_line(lockstep("setup", "--set", "spark", before=_files_of_at_most(size)), 1)
+    assert "file too large" in error
+    assert str(own_home) in error
+    assert not (own_home / "jars" / "spark").exists()
 
 
 def test_standard_output_that_takes_no_more() -> None:

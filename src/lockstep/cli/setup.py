@@ -69,8 +69,10 @@ def _with_progress(console: Console, name: str, *, relock: bool = False) -> None
         TextColumn("jars"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        known = len(jars.locked(name)) or None
+    known = len(jars.locked(name)) or None
+    if not console.is_terminal:
+        console.print(f"fetching the {name} jars")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"fetching {name}", total=known)
         act = jars.relock if relock else jars.fetch
         act(name, java=found, progress=lambda arrived: progress.update(task, completed=arrived))

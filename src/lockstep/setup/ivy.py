@@ -56,6 +56,11 @@ def retrieve(
         log.unlink(missing_ok=True)
         if _run(command, log, progress) == 0:
             return
+        if trouble := _disk_trouble(log):
+            raise LockstepError(
+                f"cannot write the jars to {into.parent}: {trouble}",
+                hint="free or repair the disk, or set LOCKSTEP_HOME to a folder on another one",
+            )
     raise LockstepError(
         f"could not download jars: {_reason(log)}",
         hint="check the network (or set LOCKSTEP_MAVEN_MIRROR to a Maven repository you can reach), then run: "
@@ -94,12 +99,17 @@ def _run(command: Sequence[str], log: Path, progress: Callable[[int], None]) -> 
         process.kill(ivy)
 
 
+def _disk_trouble(log: Path) -> str:
+    text = log.read_text(errors="replace") if log.exists() else ""
+    found = re.search(
+        r"No space left on device|Disk quota exceeded|File too large|Read-only file system", text
+    )
+    return found[0].lower() if found else ""
+
+
 def _reason(log: Path) -> str:
     """The line of Ivy's log that says most to a person."""
     text = log.read_text(errors="replace") if log.exists() else ""
-    for pattern in (r"No space left on device|Disk quota exceeded|File too large|Read-only file system",):
-        if found := re.search(pattern, text):
-            return found[0].lower()
     for pattern in (
         r"Server access error.*",
         r"Host .* not found.*",

@@ -99,7 +99,7 @@ def _run(step: list[str], root: Path) -> tuple[int, str]:
             last.append(line.rstrip())
             if line.startswith("Collecting "):
                 collected += 1
-                _show(f"packages: {collected} of {pins}", collected % 20 == 0)
+                _show(f"packages: {collected} of {pins} ({line.split()[1]})", collected % 20 == 0)
             elif line.startswith("Installing collected packages"):
                 _show(f"installing {collected} packages", True)
     if collected and sys.stdout.isatty():
