@@ -4,7 +4,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/
 
-.PHONY: help demo test check bench setup lock clean
+.PHONY: help demo test check bench setup venv lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,8 +16,10 @@ help:
 	@echo "make lock    pin packages and jars anew (maintainers; needs network)"
 	@echo "make clean   remove everything that set-up and runs made"
 
-setup:
+venv:
 	@$(PYTHON) src/lockstep/setup/venv.py
+
+setup: venv
 	@$(RUN)lockstep setup
 
 demo: setup
@@ -26,7 +28,7 @@ demo: setup
 test: setup
 	@$(RUN)python -m pytest $(ARGS)
 
-check: setup
+check: venv
 	$(RUN)ruff format --check .
 	$(RUN)ruff check .
 	$(RUN)mypy
