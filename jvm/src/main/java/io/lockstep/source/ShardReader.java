@@ -2,11 +2,13 @@ package io.lockstep.source;
 
 import io.lockstep.LockstepException;
 import io.lockstep.Progress;
+import io.lockstep.Suspect;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.header.Header;
 import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
@@ -16,12 +18,14 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.apache.spark.util.TaskFailureListener;
 
 /** Reads one shard within one batch, in both engines. */
 final class ShardReader implements SupportsRealTimeRead<InternalRow> {
     private static final RecordStatus SOME = RecordStatus.newStatusWithoutArrivalTime(true);
     private static final RecordStatus NONE = RecordStatus.newStatusWithoutArrivalTime(false);
     private static final long POLL_MS = 100;
+    private static final int OFFSET = 4;
     private static final String BATCH_ID = "streaming.sql.batchId";
 
     /** Sent to executors. */
@@ -49,6 +53,7 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
         }
         Progress.batchBegan(Long.parseLong(batch));
         this.consumer = ShardConsumer.take(shard);
+        TaskContext.get().addTaskFailureListener((TaskFailureListener) (context, error) -> suspect(error));
     }
 
     @Override
@@ -90,6 +95,13 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
             consumer.discard();
         } else {
             consumer.putBack();
+        }
+    }
+
+    private void suspect(Throwable error) {
+        boolean own = failed || error instanceof TaskKilledException; // not the fault of a record
+        if (!own && row != null) {
+            Suspect.accuse(shard.topic(), shard.shard(), row.getLong(OFFSET), error);
         }
     }
 
