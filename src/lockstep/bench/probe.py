@@ -28,13 +28,8 @@ class Verdict:
     different: int
 
     @property
-    def clean(self) -> bool:
-        return self.lost == self.duplicated == self.different == 0
-
-    def __add__(self, other: "Verdict") -> "Verdict":
-        return Verdict(
-            self.lost + other.lost, self.duplicated + other.duplicated, self.different + other.different
-        )
+    def wrong(self) -> int:
+        return self.lost + self.duplicated + self.different
 
 
 class Probe:
@@ -87,6 +82,25 @@ class Probe:
         arrivals = sorted(arrived for _, _, arrived, _ in list(self._rows) if low <= arrived <= high)
         edges = [low, *arrivals, high]
         return max(later - earlier for earlier, later in itertools.pairwise(edges)) / 1e6
+
+    def seen_since(self, since: float) -> bool:
+        """Whether an output arrived after this moment."""
+        rows = self._rows
+        return bool(rows) and rows[-1][2] > since * 1e9
+
+    def wait_for_newest(self, n: int, timeout: float, abort: Callable[[], None]) -> bool:
+        """Whether the newest input, n, was answered within `timeout` seconds (micro-batch answers per key)."""
+        return self.wait_for(n, 1, timeout, abort)
+
+    def frontier_behind_s(self, since: float, until: float) -> float:
+        """The greatest age that the newest answered input reached in [since, until]."""
+        low, high = int(since * 1e9), int(until * 1e9)
+        newest = worst = 0
+        for _, produced, arrived, _ in list(self._rows):
+            if newest and low <= arrived <= high:
+                worst = max(worst, arrived - newest)
+            newest = max(newest, produced)
+        return worst / 1e9
 
     def verdict(self, first: int, records: int) -> Verdict:
         times: dict[int, int] = {}

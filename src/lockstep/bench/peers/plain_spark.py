@@ -44,7 +44,8 @@ def query(arguments: argparse.Namespace) -> None:
     from lockstep.bench.count import counts
     from lockstep.spark import session
 
-    spark = session.build(session.SiteSettings(name="plain-spark", batch_ms=arguments.batch_ms))
+    folder = Path(arguments.checkpoint).parent
+    spark = session.build(session.SiteSettings(name="plain-spark", folder=folder))
     kafka = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
     rows = (
         spark.readStream.format("kafka")
