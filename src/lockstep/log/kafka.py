@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from lockstep.errors import UsageError
 from lockstep.log.errors import LogClosed, LogError, RecordTooLarge, UnknownPartition
 from lockstep.log.interface import DEFAULT_LIMIT, RECORD_OVERHEAD, Entry, Log
-from lockstep.log.kafka_admin import Admin, TopicIdentity
+from lockstep.log.kafka_admin import Admin, TopicIdentity, translate
 from lockstep.log.kafka_reader import KafkaReader
 from lockstep.protocol.machine import LogRecord
 
@@ -47,14 +47,19 @@ class KafkaLog(Log):
         options: Mapping[str, Any] | None = None,
         linger_ms: float = 0.5,
         max_in_flight_bytes: int = 32 << 20,
+        request_seconds: float = 10.0,
     ) -> None:
+        """`request_seconds`: how long a question waits for Kafka before it raises `Unavailable`."""
         given = dict(options or {})
         for name in given.keys() & PINNED.keys():
             raise UsageError(f"the Kafka option {name} is not free: the log's promises depend on it")
         self._options = {"bootstrap.servers": bootstrap_servers, "log_level": 0, **given}
         self._linger_ms = linger_ms
         self._max_in_flight = max_in_flight_bytes
-        self.admin = Admin(self._options)
+        try:
+            self.admin = Admin(self._options, request_seconds)
+        except KafkaException as error:
+            raise UsageError(f"Kafka's client refuses these options: {error.args[0].str()}") from error
         self._writer: _Writer | None = None
         self._reads: OrderedDict[tuple[str, int], KafkaReader] = OrderedDict()
         self._read_locks: dict[tuple[str, int], asyncio.Lock] = {}
@@ -82,6 +87,8 @@ class KafkaLog(Log):
             known = await self.admin.grown(topic)  # partitions can be added to a topic, never taken away
             if not 0 <= partition < known.partitions:
                 raise UnknownPartition(topic, partition, known.partitions)
+            if self._writer is not None:
+                await self._writer.look_again(topic)
         if not entries:
             return []
         for entry in entries:
@@ -222,7 +229,7 @@ class _Writer:
                 produce(topic, entry.value, entry.key, partition, on_delivery=batch.slot(index), **more)
             except (KafkaException, BufferError) as error:
                 batch.refused(index, error)
-        await asyncio.shield(batch.done)
+        await batch.done
         if batch.error is not None:
             raise await self._admin.explain(batch.error, topic, partition, batch.largest(entries))
         offsets: list[int] = batch.offsets
@@ -231,6 +238,13 @@ class _Writer:
             await self._admin.require_same(topic)
         known.ends[partition] = max(offsets[-1], known.ends.get(partition, 0))
         return offsets
+
+    async def look_again(self, topic: str) -> None:
+        """Let the producer hear of partitions that were added."""
+        try:
+            await self._loop.run_in_executor(None, lambda: self._producer.list_topics(topic, timeout=10.0))
+        except KafkaException as error:
+            raise translate(error.args[0], topic) from error
 
     async def close(self) -> None:
         await self._loop.run_in_executor(None, self._producer.flush, 30.0)

@@ -22,7 +22,6 @@ from lockstep.log.errors import (
     UnknownTopic,
 )
 
-REQUEST_SECONDS = 10.0
 DEFAULT_MAX_BYTES = 1_048_588
 
 MISSING = frozenset(
@@ -64,7 +63,8 @@ class TopicIdentity:
 class Admin:
     """Questions to the cluster. Every one has a deadline of its own."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], request_seconds: float) -> None:
+        self._seconds = request_seconds
         self._client = AdminClient(
             {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 20, **options}
         )
@@ -72,10 +72,10 @@ class Admin:
 
     async def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=config)
-        asked = self._client.create_topics([new], operation_timeout=REQUEST_SECONDS)
+        asked = self._client.create_topics([new], operation_timeout=self._seconds)
         await self._answer(asked[topic], topic)
         # Creation is answered by the controller; the brokers hear of it a moment later.
-        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        deadline = asyncio.get_running_loop().time() + self._seconds
         while True:
             try:
                 described = await self._described(topic)
@@ -90,13 +90,11 @@ class Admin:
             await asyncio.sleep(0.01)
 
     async def delete(self, topic: str) -> None:
-        await self._answer(
-            self._client.delete_topics([topic], operation_timeout=REQUEST_SECONDS)[topic], topic
-        )
-        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        await self._answer(self._client.delete_topics([topic], operation_timeout=self._seconds)[topic], topic)
+        deadline = asyncio.get_running_loop().time() + self._seconds
         while await self._described(topic) is not None:
             if asyncio.get_running_loop().time() > deadline:
-                raise Unavailable(f"topic {topic} is still there {REQUEST_SECONDS:.0f} s after its deletion")
+                raise Unavailable(f"topic {topic} is still there {self._seconds:.0f} s after its deletion")
             await asyncio.sleep(0.01)
 
     async def describe(self, topic: str) -> TopicIdentity:
@@ -137,7 +135,7 @@ class Admin:
         open_questions = {topic: 0 for topic in topics if topic in self.known}
         while open_questions and not give_up():
             asked = self._client.describe_topics(
-                TopicCollection(list(open_questions)), request_timeout=REQUEST_SECONDS
+                TopicCollection(list(open_questions)), request_timeout=self._seconds
             )
             for topic, answer in asked.items():
                 try:
@@ -161,7 +159,7 @@ class Admin:
         spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
         asked = self._client.list_offsets(
             {TopicPartition(topic, partition): spec for partition in range(known.partitions)},
-            request_timeout=REQUEST_SECONDS,
+            request_timeout=self._seconds,
         )
         return {
             place.partition: (await self._answer(answer, topic)).offset for place, answer in asked.items()
@@ -172,7 +170,7 @@ class Admin:
         if not 0 <= partition < known.partitions:
             raise UnknownPartition(topic, partition, known.partitions)
         asked = self._client.delete_records(
-            [TopicPartition(topic, partition, before)], request_timeout=REQUEST_SECONDS
+            [TopicPartition(topic, partition, before)], request_timeout=self._seconds
         )
         for answer in asked.values():
             try:
@@ -215,7 +213,7 @@ class Admin:
         del self._client
 
     async def _described(self, topic: str) -> Any | None:
-        asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)
+        asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._seconds)
         try:
             return await asyncio.wrap_future(asked[topic])
         except KafkaException as error:
@@ -225,7 +223,7 @@ class Admin:
 
     async def _max_bytes(self, topic: str) -> int:
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        asked = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+        asked = self._client.describe_configs([resource], request_timeout=self._seconds)
         try:
             settings = await asyncio.wrap_future(asked[resource])
             return int(settings["max.message.bytes"].value)

@@ -63,10 +63,15 @@ def command(node: Node, *, heap_mb: int) -> list[str]:
 
 
 def configure(nodes: Sequence[Node], extra: Mapping[str, str]) -> None:
-    """Write every node's `server.properties`; `extra` wins over our settings."""
+    """Write every node's `server.properties`.
+
+    `extra` wins over our settings; `{}` in its value stands for ours, so that `listeners` can get one more.
+    """
     for node in nodes:
         node.folder.mkdir(parents=True, exist_ok=True)
-        _write_properties(node.properties, {**_settings(node, nodes), **extra})
+        ours = _settings(node, nodes)
+        more = {name: value.replace("{}", ours.get(name, "")) for name, value in extra.items()}
+        _write_properties(node.properties, {**ours, **more})
 
 
 def format_storage(nodes: Sequence[Node]) -> None:
@@ -139,8 +144,9 @@ def _settings(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": 0,
-        # A dead node is noticed in 2 s instead of 9 s; a killed one may come back only after that.
-        "broker.session.timeout.ms": 2000,
+        # A dead node is noticed sooner than in the usual 9 s; a killed one may come back only after that.
+        # Several nodes on one small machine stall each other, so they get more time than one alone.
+        "broker.session.timeout.ms": 2000 if copies == 1 else 4000,
         "broker.heartbeat.interval.ms": 300,
         "num.network.threads": 2,
         "num.io.threads": 4,
