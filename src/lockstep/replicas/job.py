@@ -1,0 +1,246 @@
+"""`lockstep.run`: a pipeline as live replicas, from Python.
+
+    with lockstep.run("pipeline.py", sites=2) as job:
+        for record in job.consumer():
+            ...
+
+Without bootstrap servers the run has a broker of its own. Everything that was started ends with the `with`
+block, and with this process, however it dies; with `detach=True` it lives on and is taken over by whoever
+runs the same name again.
+"""
+
+import inspect
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lockstep import home
+from lockstep.errors import LockstepError, UsageError
+from lockstep.replicas import manifest as manifests
+from lockstep.replicas.client_options import client_options
+from lockstep.replicas.consumer import Consumer
+from lockstep.replicas.layout import RunFolder, check_name, read_json
+from lockstep.replicas.manifest import Manifest
+from lockstep.replicas.settings import Engine, Policy, RunSettings
+from lockstep.replicas.supervisor import START_SECONDS, Child, Supervisor, own_command, take_lock
+from lockstep.spark.pipeline import Pipeline, load
+
+_BROKER_SECONDS = 60.0
+
+
+class Job:
+    """A run that was started or adopted by this process."""
+
+    def __init__(self, supervisor: Supervisor, manifest: Manifest) -> None:
+        self._supervisor = supervisor
+        self.manifest = manifest
+        self.name = supervisor.settings.name
+        self.folder = supervisor.run.path
+        self.bootstrap_servers = supervisor.settings.bootstrap_servers
+        self.sites = supervisor.settings.site_names
+
+    @property
+    def topic(self) -> str:
+        """Where all sites write, duplicates included: read it with `consumer()`."""
+        return self.manifest.output.topic
+
+    @property
+    def clean(self) -> str | None:
+        """The topic of the egress, if the run has one: every output once, for any consumer."""
+        return self._supervisor.settings.clean
+
+    def engine(self) -> tuple[str, str]:
+        """The engine and why; empty as long as no site has chosen."""
+        noted = read_json(self._supervisor.run.engine) or {}
+        return str(noted.get("engine", "")), str(noted.get("why", ""))
+
+    def status(self) -> dict[str, Any]:
+        """Sites with state, batch, phase, lag and restarts; the engine; divergence, if any was seen."""
+        engine, why = self.engine()
+        status = self._supervisor.status()
+        divergence = status["others"].get("digest", {}).get("divergence")
+        return {**status, "engine": engine, "why": why, "divergence": divergence}
+
+    def events(self) -> list[tuple[float, str]]:
+        """When what happened to which site."""
+        return list(self._supervisor.events)
+
+    def check(self) -> None:
+        """Raise if the run has failed."""
+        self._supervisor.check()
+
+    def wait_running(self, timeout: float = START_SECONDS, *, at_least: int | None = None) -> "Job":
+        self._supervisor.wait_running(timeout, at_least=at_least)
+        return self
+
+    def kill(self, site: str) -> int:
+        """kill -9 of a site, to see that nobody notices. Returns the pid that was killed."""
+        return self._supervisor.kill(site)
+
+    def consumer(self, group: str | None = None, **more: Any) -> Consumer:
+        """A deduplicating consumer of the run's output."""
+        options = {**client_options(self._supervisor.settings.kafka_options), **more.pop("options", {})}
+        return Consumer(self.bootstrap_servers, self.topic, group, options=options, **more)
+
+    def stop(self) -> None:
+        """End all sites and whatever else the run started."""
+        self._supervisor.stop()
+
+    def release(self) -> None:
+        """Leave a detached run running: another process can take it over."""
+        self._supervisor.release()
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def run(
+    pipeline: Pipeline | str | Path,
+    *,
+    sites: int = 2,
+    engine: Engine = "auto",
+    order: str = "partition",
+    bootstrap_servers: str | None = None,
+    master: str | None = None,
+    name: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    allow: Sequence[str] = (),
+    on_divergence: Policy = "warn",
+    batch_ms: int | None = None,
+    output_partitions: int | None = None,
+    clean: str | None = None,
+    digests: bool = True,
+    detach: bool = False,
+    folder: Path | None = None,
+    wait: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+) -> Job:
+    """Start a pipeline on `sites` sites and return once all of them run (or at once, without `wait`)."""
+    file = pipeline_file(pipeline)
+    declared = pipeline if isinstance(pipeline, Pipeline) else load(file)
+    run_name = check_name(name or declared.name)
+    where = RunFolder((folder or home.runs_folder() / run_name).absolute())
+    lock = take_lock(where)
+    broker: Child | None = None
+    try:
+        if bootstrap_servers is None:
+            say("starting the embedded broker")
+            broker = start_broker(where, tied=not detach)
+            bootstrap_servers = broker.folder.status()["bootstrap_servers"]
+        settings = RunSettings(
+            name=run_name,
+            pipeline_file=file,
+            bootstrap_servers=bootstrap_servers,
+            sites=sites,
+            engine=engine,
+            order=order,
+            master=master,
+            batch_ms=batch_ms,
+            options={option: str(value) for option, value in (options or {}).items()},
+            allow=tuple(allow),
+            on_divergence=on_divergence,
+            output_partitions=output_partitions,
+            clean=clean,
+            digests=digests,
+        )
+        manifest = freeze(where, settings, declared, create_inputs=broker is not None)
+    except BaseException:
+        if broker is not None:
+            broker.folder.end(grace=5)
+        lock.close()
+        raise
+    supervisor = Supervisor(where, settings, tied=not detach, lock=lock, say=say)
+    job = Job(supervisor, manifest)
+    try:
+        if broker is not None:
+            supervisor.others["broker"] = broker
+        supervisor.start()
+        if clean is not None:
+            supervisor.add("egress", where.egress, egress_command(where, settings, manifest))
+        if digests and sites > 1:
+            command = own_command("lockstep.replicas.digest_watch", "--run-folder", str(where.path))
+            supervisor.add("digest", where.digest, command)
+        if wait:
+            job.wait_running()
+    except BaseException:
+        job.stop()
+        raise
+    return job
+
+
+def pipeline_file(pipeline: Pipeline | str | Path) -> str:
+    """`FILE` or `FILE:NAME`: sites are processes of their own, and load the pipeline from its file."""
+    if not isinstance(pipeline, Pipeline):
+        path, separator, one = str(pipeline).partition(":")
+        return f"{Path(path).absolute()}{separator}{one}"
+    try:
+        file = inspect.getsourcefile(pipeline.function)
+    except TypeError:
+        file = None
+    if file is None or not Path(file).is_file():
+        raise UsageError(
+            f"pipeline {pipeline.name} is not in a file, and sites are processes of their own",
+            hint="write it to a file (%%writefile pipeline.py in a notebook) and run that",
+        )
+    return f"{Path(file).absolute()}:{pipeline.name}"
+
+
+def freeze(where: RunFolder, settings: RunSettings, pipeline: Pipeline, *, create_inputs: bool) -> Manifest:
+    """Freeze the manifest of a new run, or check that an older one still holds."""
+    options = client_options({**pipeline.kafka_options, **settings.kafka_options})
+    admin = manifests.connect(settings.bootstrap_servers, options)
+    frozen = Manifest.read(where.manifest)
+    now = manifests.describe(
+        admin,
+        run=settings.name,
+        pipeline=pipeline.name,
+        fingerprint=pipeline.fingerprint,
+        inputs=pipeline.inputs,
+        output=pipeline.output,
+        output_partitions=settings.output_partitions,
+        engine=settings.engine,
+        order=settings.order,
+        create_inputs=create_inputs and frozen is None,
+    )
+    if frozen is not None:
+        manifests.check(frozen, now)
+        return frozen
+    now.write(where.manifest)
+    return now
+
+
+def start_broker(where: RunFolder, *, tied: bool) -> Child:
+    """The run's embedded broker, started or adopted."""
+    command = own_command("lockstep.replicas.run_broker", str(where.broker.path))
+    broker = Child("broker", where.broker, command)
+    if not broker.adopt():
+        broker.folder.end(grace=0)
+        broker.launch(tied=tied)
+    deadline = time.monotonic() + _BROKER_SECONDS
+    while broker.folder.status().get("state") != "running":
+        if broker.exit_code() is not None or time.monotonic() > deadline:
+            error = broker.folder.status().get("error") or "it did not start in time"
+            broker.folder.end(grace=0)
+            raise LockstepError(f"the embedded broker failed: {error}", hint=f"its log: {broker.folder.log}")
+        time.sleep(0.02)
+    return broker
+
+
+def egress_command(where: RunFolder, settings: RunSettings, manifest: Manifest) -> list[str]:
+    return own_command(
+        "lockstep.replicas.egress",
+        *("--bootstrap-servers", settings.bootstrap_servers),
+        *("--source", manifest.output.topic),
+        *("--clean", str(settings.clean)),
+        *("--name", settings.name),
+        *("--status", str(where.egress.status_file)),
+        *("--options", json.dumps(client_options(settings.kafka_options))),
+    )

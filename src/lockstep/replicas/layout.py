@@ -1,0 +1,201 @@
+"""Where a run keeps its things: the one place that knows the names in a run folder.
+
+<run>/lock                  held (flock) by the one supervisor
+<run>/run.json              what every site is started with
+<run>/manifest.json         what is frozen for the life of the run
+<run>/engine.json           the engine that the first site to get there chose, and why
+<run>/broker/               the embedded broker, if the run has one
+<run>/sites/site-1/         pid, status.json, site.log, checkpoint/
+<run>/egress/ , <run>/digest/
+"""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep import process
+from lockstep.errors import LockstepError, UsageError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+
+
+def check_name(name: str) -> str:
+    """A run's name becomes part of topic names and paths."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot name a run",
+            hint="letters, digits, dot, dash and underscore, at most 81 of them",
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def settings(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def engine(self) -> Path:
+        return self.path / "engine.json"
+
+    @property
+    def broker(self) -> "ProcessFolder":
+        return ProcessFolder(self.path / "broker")
+
+    @property
+    def egress(self) -> "ProcessFolder":
+        return ProcessFolder(self.path / "egress")
+
+    @property
+    def digest(self) -> "ProcessFolder":
+        return ProcessFolder(self.path / "digest")
+
+    def site(self, name: str) -> "ProcessFolder":
+        return ProcessFolder(self.path / "sites" / name)
+
+
+@dataclass(frozen=True)
+class ProcessFolder:
+    """The folder of one process of a run: how a new supervisor finds what an older one started."""
+
+    path: Path
+
+    @property
+    def pid_file(self) -> Path:
+        return self.path / "pid"
+
+    @property
+    def status_file(self) -> Path:
+        return self.path / "status.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / f"{self.path.name.split('-')[0]}.log"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
+    def last_words(self) -> Path:
+        """What a site's JVM wrote about the record that it died at."""
+        return self.path / "last-words.json"
+
+    def status(self) -> dict[str, Any]:
+        """What the process last reported; empty if it never did."""
+        return read_json(self.status_file) or {}
+
+    def note_pid(self, pid: int) -> None:
+        write_json(self.pid_file, {"pid": pid, "started": started(pid)})
+
+    def live_pid(self) -> int | None:
+        """The pid of the process that was started here, if it still runs (a reused pid does not count)."""
+        noted = read_json(self.pid_file)
+        if not noted:
+            return None
+        pid = int(noted.get("pid", 0))
+        same = pid > 1 and process.alive(pid) and started(pid) == noted.get("started")
+        return pid if same else None
+
+    def end(self, *, grace: float) -> None:
+        """End the process and everything it started; return when all of it is gone.
+
+        The JVM of a site that was killed lives on for a moment, and two queries on one checkpoint would
+        write over each other: so the whole group is killed and waited for.
+        """
+        noted = read_json(self.pid_file)
+        if not noted:
+            return
+        pid = int(noted.get("pid", 0))
+        if pid <= 1:
+            return
+        if grace > 0 and self.live_pid() is not None:
+            _signal(pid, signal.SIGTERM)
+            process.wait_gone(pid, grace)
+        jvm = int(self.status().get("jvm_pid") or 0)
+        jvm = jvm if jvm > 1 and self.status().get("pid") == pid and _is_java(jvm) else 0
+        if self.live_pid() is not None or (jvm and _group(jvm) == pid):
+            _signal_group(pid)
+        if jvm and process.alive(jvm):
+            _signal(jvm, signal.SIGKILL)
+        for member in (pid, jvm):
+            if member and not process.wait_gone(member, 10.0):
+                raise LockstepError(
+                    f"process {member} of {self.path.name} does not end", hint=f"kill -9 {member}"
+                )
+        self.pid_file.unlink(missing_ok=True)
+
+
+def started(pid: int) -> int:
+    """When the kernel says the process started: tells a process from a later one with the same pid."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace the file as a whole: a reader sees the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    temporary.write_text(json.dumps(value, indent=1, sort_keys=True))
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise LockstepError(
+            f"{path} is damaged: {error}", hint="remove the run folder to start over"
+        ) from error
+    if not isinstance(value, dict):
+        raise LockstepError(f"{path} is damaged", hint="remove the run folder to start over")
+    return value
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _signal_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def _is_java(pid: int) -> bool:
+    try:
+        return "java" in Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return False

@@ -1,0 +1,183 @@
+"""What is frozen for the life of a run, and the checks that nobody changed it (design rule 7).
+
+Identities and output partitions are functions of the pipeline, its shards and the partition counts. A site
+that resumed with any of them changed would number or place its outputs differently, and deduplication would
+silently drop or double records. So a mismatch is an error before anything starts, and nothing is lost.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lockstep.errors import LockstepError, UsageError
+from lockstep.replicas.layout import write_json
+
+VERSION = 1
+
+
+class InputTopic(msgspec.Struct, frozen=True):
+    topic: str
+    partitions: int
+    topic_id: str
+
+
+class OutputTopic(msgspec.Struct, frozen=True):
+    topic: str
+    partitions: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    version: int
+    run: str
+    pipeline: str
+    fingerprint: str
+    inputs: tuple[InputTopic, ...]
+    output: OutputTopic
+    engine: str
+    order: str
+    created: float
+
+    def write(self, path: Path) -> None:
+        write_json(path, msgspec.to_builtins(self))
+
+    @classmethod
+    def read(cls, path: Path) -> "Manifest | None":
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise LockstepError(
+                f"{path} is damaged or from another version: {error}",
+                hint="give the run another --name, or remove its folder to start over",
+            ) from error
+
+
+def describe(
+    admin: Any,
+    *,
+    run: str,
+    pipeline: str,
+    fingerprint: str,
+    inputs: Sequence[str],
+    output: str,
+    output_partitions: int | None,
+    engine: str,
+    order: str,
+    create_inputs: bool,
+    timeout: float = 15.0,
+) -> Manifest:
+    """The manifest of a run that starts now; creates the output topic where it is missing."""
+    topics = _topics(admin, timeout)
+    missing = [topic for topic in inputs if topic not in topics]
+    if missing and not create_inputs:
+        raise LockstepError(
+            f"there is no topic {', '.join(missing)}", hint="create it, or check the pipeline's inputs"
+        )
+    for topic in missing:
+        _create(admin, NewTopic(topic, 1), timeout)
+    described = _describe_topics(admin, list(inputs), timeout)
+    if output not in topics:
+        count = output_partitions or max(partitions for partitions, _ in described.values())
+        _create(admin, NewTopic(output, count), timeout)
+    count = _describe_topics(admin, [output], timeout)[output][0]
+    if output_partitions is not None and output_partitions != count:
+        raise UsageError(
+            f"topic {output} has {count} partitions, not {output_partitions}",
+            hint="leave the count out, or write to another topic",
+        )
+    return Manifest(
+        version=VERSION,
+        run=run,
+        pipeline=pipeline,
+        fingerprint=fingerprint,
+        inputs=tuple(InputTopic(topic, *described[topic]) for topic in inputs),
+        output=OutputTopic(output, count),
+        engine=engine,
+        order=order,
+        created=time.time(),
+    )
+
+
+def check(frozen: Manifest, now: Manifest) -> None:
+    """Raise unless a run that was started as `frozen` can go on as `now`."""
+    another = "give this run another --name, or remove its folder to start over"
+    if frozen.version != now.version:
+        raise LockstepError(f"run {frozen.run} was made by another version of Lockstep", hint=another)
+    if frozen.pipeline != now.pipeline or frozen.fingerprint != now.fingerprint:
+        raise LockstepError(
+            f"the checkpoint of run {frozen.run} belongs to another pipeline ({frozen.pipeline}, "
+            f"{frozen.fingerprint[:12]}), not to this one ({now.pipeline}, {now.fingerprint[:12]})",
+            hint=another,
+        )
+    if "auto" not in (frozen.engine, now.engine) and frozen.engine != now.engine:
+        raise LockstepError(
+            f"run {frozen.run} uses the {frozen.engine} engine, not {now.engine}", hint=another
+        )
+    if frozen.order != now.order:
+        raise LockstepError(f"run {frozen.run} uses order {frozen.order}, not {now.order}", hint=another)
+    for before, after in zip(frozen.inputs, now.inputs, strict=False):
+        _check_input(before, after, another)
+    if [topic.topic for topic in frozen.inputs] != [topic.topic for topic in now.inputs]:
+        raise LockstepError(f"run {frozen.run} reads other topics", hint=another)
+    if frozen.output.topic != now.output.topic:
+        raise LockstepError(f"run {frozen.run} writes to {frozen.output.topic}", hint=another)
+    if frozen.output.partitions != now.output.partitions:
+        raise LockstepError(
+            f"topic {frozen.output.topic} has {now.output.partitions} partitions; "
+            f"run {frozen.run} froze them at {frozen.output.partitions}",
+            hint="outputs would land elsewhere and be taken for new: start a new run on a new output topic",
+        )
+
+
+def connect(bootstrap_servers: str, options: Mapping[str, Any], timeout: float = 15.0) -> Any:
+    """An AdminClient of a broker that answers."""
+    admin = AdminClient({**options, "bootstrap.servers": bootstrap_servers})
+    _topics(admin, timeout, bootstrap_servers)
+    return admin
+
+
+def _check_input(before: InputTopic, after: InputTopic, another: str) -> None:
+    if before.topic == after.topic and before.topic_id != after.topic_id:
+        raise LockstepError(
+            f"input topic {before.topic} was deleted and created anew: its positions mean other records now",
+            hint=another,
+        )
+    if before.topic == after.topic and before.partitions != after.partitions:
+        raise LockstepError(
+            f"input topic {before.topic} has {after.partitions} partitions; "
+            f"the run froze them at {before.partitions}",
+            hint=another,
+        )
+
+
+def _topics(admin: Any, timeout: float, where: str = "") -> dict[str, Any]:
+    try:
+        topics: dict[str, Any] = admin.list_topics(timeout=timeout).topics
+    except KafkaException as error:
+        raise LockstepError(
+            f"no Kafka broker answers{' at ' + where if where else ''}",
+            hint="start it, check --bootstrap-servers, or leave that out for an embedded broker",
+        ) from error
+    return topics
+
+
+def _describe_topics(admin: Any, names: list[str], timeout: float) -> dict[str, tuple[int, str]]:
+    try:
+        futures = admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+        described = {name: future.result(timeout) for name, future in futures.items()}
+    except KafkaException as error:
+        raise LockstepError(f"cannot describe {', '.join(names)}: {error.args[0].str()}") from error
+    return {name: (len(topic.partitions), str(topic.topic_id)) for name, topic in described.items()}
+
+
+def _create(admin: Any, topic: NewTopic, timeout: float) -> None:
+    try:
+        admin.create_topics([topic])[topic.topic].result(timeout)
+    except KafkaException as error:
+        raise LockstepError(f"cannot create topic {topic.topic}: {error.args[0].str()}") from error

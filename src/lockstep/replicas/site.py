@@ -1,0 +1,270 @@
+"""`python -m lockstep.replicas.site`: one site, a process with its own Spark application.
+
+Crash-only: a site that doubts itself dies at once, and its supervisor starts it again from its checkpoint.
+What it writes twice by that, nobody downstream notices. In order:
+
+1. Report `starting`; load the pipeline; build the session; choose the engine (the first site to get there
+   writes it down, the others take it) and let the determinism guard look at the plan.
+2. Wait until a query that starts now has its batch boundaries apart from those of the other sites.
+3. Start the query, report `running` with batch, phase and positions every 250 ms, from here on alone:
+   no supervisor is needed for outputs to flow.
+4. When the query ends, the JVM is gone, or SIGTERM comes: die, with all that this process started.
+
+Exit code 2 says that starting it again cannot help (the pipeline or a setting is wrong).
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lockstep import process
+from lockstep.errors import LockstepError, UsageError
+from lockstep.observe import logger as logs
+from lockstep.replicas import phase
+from lockstep.replicas.crash import crash_point
+from lockstep.replicas.layout import ProcessFolder, RunFolder, read_json, write_json
+from lockstep.replicas.manifest import Manifest
+from lockstep.replicas.settings import RunSettings
+
+logger = logs.get_logger(__name__)
+
+_REPORT_SECONDS = 0.25
+_POLL_SECONDS = 0.05
+_MAX_ERROR = 2000
+_FRESH_MS = 3000.0
+"""A status older than this tells nothing about its site's phase."""
+
+
+class Reporter(threading.Thread):
+    """Rewrites status.json, and ends the site when its JVM is gone."""
+
+    def __init__(self, run: RunFolder, site: str) -> None:
+        super().__init__(name="lockstep-status", daemon=True)
+        self._folder = run.site(site)
+        self._site = site
+        self._lock = threading.Lock()
+        self._fields: dict[str, Any] = {"state": "starting", "error": None, "jvm_pid": None, "batch_ms": None}
+        self._progress: Callable[[], Any] | None = None
+
+    def update(self, **fields: Any) -> None:
+        with self._lock:
+            self._fields.update(fields)
+        self.report()
+
+    def watch(self, progress: Callable[[], Any]) -> None:
+        self._progress = progress
+
+    @property
+    def jvm_pid(self) -> int:
+        return int(self._fields["jvm_pid"] or 0)
+
+    def run(self) -> None:
+        while True:
+            self.report()
+            if self.jvm_pid and not process.alive(self.jvm_pid):
+                die(self, f"the JVM (process {self.jvm_pid}) is gone")
+            time.sleep(_REPORT_SECONDS)
+
+    def report(self) -> None:
+        now = time.time()
+        progress = self._look(now)
+        with self._lock:
+            status = {
+                **self._fields,
+                **progress,
+                "site": self._site,
+                "pid": os.getpid(),
+                "updated": now,
+            }
+            write_json(self._folder.status_file, status)
+
+    def _look(self, now: float) -> dict[str, Any]:
+        if self._progress is None:
+            return {}
+        try:
+            seen = self._progress()
+            return {
+                "batch_id": seen.batch,
+                "phase_ms": seen.phase_ms,
+                "boundary": now - seen.phase_ms / 1000 if seen.phase_ms else None,
+                "positions": seen.positions,
+                "lag": seen.lag,
+            }
+        except Exception:  # the JVM is going: the main thread will say why
+            return {}
+
+
+def seals_topic(run: str) -> str:
+    """The run's topic of origin, seals and skips."""
+    return f"{run}.seals"
+
+
+def die(reporter: Reporter, reason: str, code: int = 1) -> None:
+    """End this process and everything in its group, now; the status file says why."""
+    try:
+        reporter.update(state="failed", error=reason[:_MAX_ERROR])
+        print(f"lockstep site: {reason}", file=sys.stderr, flush=True)
+        end_jvm(reporter.jvm_pid)
+    finally:
+        os._exit(code)
+
+
+def end_jvm(pid: int) -> None:
+    if pid:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def choose_engine(run: RunFolder, choose: Callable[[], tuple[str, str]]) -> tuple[str, str]:
+    """The run's engine: what the first site chose. `choose()` gives (engine, why)."""
+    noted = read_json(run.engine)
+    if noted is None:
+        engine, why = choose()
+        mine = run.engine.with_name(f".engine.{os.getpid()}")
+        write_json(mine, {"engine": engine, "why": why})
+        try:
+            os.link(mine, run.engine)  # fails if another site was first: then its choice counts
+        except FileExistsError:
+            pass
+        mine.unlink()
+        noted = read_json(run.engine) or {}
+    return str(noted["engine"]), str(noted["why"])
+
+
+def wait_for_phase(run: RunFolder, settings: RunSettings, site: str, batch_ms: float) -> float:
+    """Seconds to wait so that this site's boundaries fall apart from those of the sites that run."""
+    now = time.time() * 1000
+    others = [
+        status["boundary"] * 1000
+        for name in settings.site_names
+        if name != site and (status := run.site(name).status()).get("state") == "running"
+        if status.get("boundary") and now - status["updated"] * 1000 < _FRESH_MS
+    ]
+    if others:
+        return phase.delay_until_apart(now, others, batch_ms) / 1000
+    return phase.stagger(settings.site_names.index(site), settings.sites, batch_ms) / 1000
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="lockstep.replicas.site")
+    parser.add_argument("--run-folder", type=Path, required=True)
+    parser.add_argument("--site", required=True)
+    given = parser.parse_args(arguments)
+    logs.configure()
+    run = RunFolder(given.run_folder)
+    folder = run.site(given.site)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    reporter = Reporter(run, given.site)
+    signal.signal(signal.SIGTERM, lambda *_: _stopped(reporter))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    reporter.start()
+    try:
+        _work(run, folder, given.site, reporter)
+    except UsageError as error:
+        die(reporter, str(error), 2)
+    except LockstepError as error:
+        die(reporter, str(error))
+    except BaseException as error:
+        traceback.print_exc()
+        die(reporter, f"{type(error).__name__}: {_first_line(error)}")
+    return 0
+
+
+def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) -> None:
+    # Imported here: a status file with a reason exists before PySpark has a chance to fail.
+    from lockstep.spark import engine as engines
+    from lockstep.spark import session
+    from lockstep.spark.pipeline import load
+
+    settings = RunSettings.read(run.settings)
+    manifest = Manifest.read(run.manifest)
+    if manifest is None:
+        raise LockstepError(f"{run.path} has no manifest", hint="start the run with `lockstep run`")
+    crash_point("site.starting")
+    pipeline = load(settings.pipeline_file)
+    if pipeline.fingerprint != manifest.fingerprint:
+        raise UsageError(
+            f"{settings.pipeline_file} changed since run {manifest.run} began",
+            hint="undo the change, or start it as a new run with another --name",
+        )
+    shards = sum(topic.partitions for topic in manifest.inputs)
+    conf = {**pipeline.spark_options, **settings.spark_options}
+    reducers = int(conf.get("spark.sql.shuffle.partitions", session.SHUFFLE_PARTITIONS))
+    spark = session.build(
+        session.SiteSettings(
+            name=f"{manifest.run}-{site}",
+            folder=folder.path,
+            slots=max(4, session.slots_needed(shards, reducers)),
+            master=settings.master or "",
+            shuffle_partitions=reducers,
+            conf=conf,
+        )
+    )
+    reporter.update(jvm_pid=int(spark._jvm.java.lang.ProcessHandle.current().pid()))
+
+    def engine_settings(engine: str) -> engines.EngineSettings:
+        return engines.EngineSettings(
+            engine="microbatch" if engine == "microbatch" else "realtime",
+            bootstrap_servers=settings.bootstrap_servers,
+            checkpoint=folder.checkpoint,
+            site=site,
+            output_partitions=manifest.output.partitions,
+            input_partitions={topic.topic: topic.partitions for topic in manifest.inputs},
+            seals=seals_topic(manifest.run),
+            kafka_options=settings.kafka_options,
+            batch_ms=settings.batch_ms or 0,
+            last_words=folder.last_words,
+            allow=settings.allow,
+        )
+
+    def choose() -> tuple[str, str]:
+        planned = engines.plan(spark, pipeline, engine_settings("realtime"))
+        return engines.choose(planned, settings.engine, settings.allow)
+
+    engine, why = choose_engine(run, choose)
+    chosen = engine_settings(engine)
+    reporter.update(engine=engine, why=why, batch_ms=chosen.batch_length_ms)
+    delay = wait_for_phase(run, settings, site, chosen.batch_length_ms)
+    if delay > 0:
+        reporter.update(state="waiting for its phase")
+        time.sleep(delay)
+    crash_point("site.before-query")
+    query = engines.start(spark, pipeline, chosen)
+    reporter.watch(lambda: engines.progress(spark, round(time.time() * 1000)))
+    try:
+        # In micro-batch there is no batch before there is input; in real time its first one says that it reads.
+        while engine == "realtime" and query.isActive and engines.progress(spark, 0).batch < 0:
+            time.sleep(_POLL_SECONDS)
+        reporter.update(state="running")
+        query.awaitTermination()
+    except Exception as error:
+        failed = engines.failure(error)
+        if process.alive(reporter.jvm_pid):
+            traceback.print_exc()
+            raise failed from error
+        raise LockstepError(f"the JVM (process {reporter.jvm_pid}) is gone") from error
+    raise LockstepError("the query ended by itself", hint="it will be started again")
+
+
+def _stopped(reporter: Reporter) -> None:
+    reporter.update(state="stopped")
+    end_jvm(reporter.jvm_pid)
+    os._exit(0)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else "no message"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
