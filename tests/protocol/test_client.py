@@ -73,8 +73,8 @@ def test_a_command_without_a_reply_times_out_with_the_reason() -> None:
         async with Client(Sum, [NOBODY]) as client:
             began = time.monotonic()
             with pytest.raises(LockstepError, match="Connection refused") as told:
-                await client.command(Add(1), timeout=0.1)
-            assert time.monotonic() - began < 1 and "may have been carried out" in told.value.hint
+                await client.command(Add(1), timeout=0.3)
+            assert time.monotonic() - began < 2 and "may have been carried out" in told.value.hint
 
     run(test())
 
@@ -84,7 +84,7 @@ def test_a_client_of_another_protocol_is_told_so() -> None:
         a = Host(Recorder(), node="a")
         async with cluster(a), Client(Sum, [a.address]) as client:
             with pytest.raises(LockstepError, match="this node speaks recorder version 1"):
-                await client.command(Add(1), timeout=0.2)
+                await client.command(Add(1), timeout=0.45)
 
     run(test())
 
@@ -95,7 +95,7 @@ def test_a_command_that_the_machine_does_not_have_closes_the_connection_only(tmp
         async with cluster(a):
             async with Client(Sum, [a.address]) as client:
                 with pytest.raises(LockstepError):
-                    await client.command(Say("what?"), timeout=0.1)
+                    await client.command(Say("what?"), timeout=0.3)
             async with Client(Sum, [a.address]) as client:
                 assert await client.command(Add(1)) == 1
 
@@ -109,7 +109,7 @@ def test_clients_are_bounded(tmp_path: Path) -> None:
             assert await one.command(Add(1)) == 1
             async with Client(Sum, [a.address]) as two:
                 with pytest.raises(LockstepError, match="1 clients are connected already"):
-                    await two.command(Add(1), timeout=0.2)
+                    await two.command(Add(1), timeout=0.45)
             assert await one.command(Add(1)) == 2
 
     run(test())

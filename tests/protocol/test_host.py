@@ -117,7 +117,7 @@ def test_4_a_timer_fires_once_and_never_early() -> None:
         async with cluster(a):
             await until(lambda: fired)
             await asyncio.sleep(0.06)
-        assert len(fired) == 1 and 0.0317 <= fired[0] - began < 0.3
+        assert len(fired) == 1 and 0.0317 <= fired[0] - began < 2.0
 
     run(test())
 
