@@ -21,7 +21,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from lockstep.coordination.connection import Connection, parse_servers
-from lockstep.coordination.errors import ConnectionLoss, NoNode, SessionExpired, error_for
+from lockstep.coordination.errors import ClientClosed, CoordinationError, NoNode, SessionExpired, error_for
 from lockstep.coordination.states import State
 from lockstep.coordination.tree import OPEN_ACL
 from lockstep.coordination.wire.codes import Code, Event, Mode, Op
@@ -109,6 +109,7 @@ class Client:
         """Connect, or raise within `deadline` seconds."""
         self._loop = asyncio.get_running_loop()
         self._connected = self._loop.create_future()
+        self._over: asyncio.Future[CoordinationError] = self._loop.create_future()
         self._runner = self._loop.create_task(self._run())
         try:
             await asyncio.wait_for(asyncio.shield(self._connected), deadline)
@@ -135,8 +136,7 @@ class Client:
             await asyncio.gather(self._runner, return_exceptions=True)
         if self._connection is not None:
             self._connection.drop()
-        if self._connected is not None and not self._connected.done():
-            self._connected.cancel()
+        self._end(ClientClosed("the client is closed", hint="start a new client"))
 
     def abort(self) -> None:
         """Drop everything without goodbye, as a crash of this process would."""
@@ -145,6 +145,17 @@ class Client:
             self._runner.cancel()
         if self._connection is not None:
             self._connection.drop()
+        self._end(ClientClosed("the client is closed", hint="start a new client"))
+
+    async def until(self, event: asyncio.Event) -> None:
+        """Wait for something that a watch will set; raises if the session ends before."""
+        waiting = self._loop.create_task(event.wait())
+        try:
+            await asyncio.wait((waiting, self._over), return_when=asyncio.FIRST_COMPLETED)
+            if not event.is_set():
+                raise self._over.result()
+        finally:
+            waiting.cancel()
 
     # Reading.
 
@@ -157,8 +168,6 @@ class Client:
         try:
             return read_stat(await self._watched(Op.EXISTS, path, watch, 0))
         except NoNode:
-            if watch is not None:
-                self._watches[1].setdefault(path, set()).add(watch)
             return None
 
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
@@ -238,12 +247,14 @@ class Client:
         """Operations that happen all or not at all."""
         return Transaction(self)
 
-    async def request(self, op: int, body: bytes = b"") -> Reader:
+    async def request(
+        self, op: int, body: bytes = b"", answered: Callable[[int], None] | None = None
+    ) -> Reader:
         """Any request: the body of its reply, or an error of `coordination.errors`."""
         connection = self._connection
         if connection is None or not connection.is_ready:
             connection = await self._wait_connected()
-        return await connection.request(op, body)
+        return await connection.request(op, body, answered)
 
     # Inside.
 
@@ -271,17 +282,23 @@ class Client:
         return body.string(), read_stat(body)
 
     async def _watched(self, op: int, path: str, watch: Watcher | None, kind: int) -> Reader:
-        body = await self.request(op, pack_string(path) + (b"\1" if watch else b"\0"))
-        if watch is not None:
-            self._watches[kind].setdefault(path, set()).add(watch)
-        return body
+        if watch is None:
+            return await self.request(op, pack_string(path) + b"\0")
+
+        def answered(code: int) -> None:
+            if code == Code.OK:
+                self._watches[kind].setdefault(path, set()).add(watch)
+            elif code == Code.NO_NODE and op == Op.EXISTS:
+                self._watches[1].setdefault(path, set()).add(watch)
+
+        return await self.request(op, pack_string(path) + b"\1", answered)
 
     async def _wait_connected(self) -> Connection:
         while True:
             if self.state is State.EXPIRED:
                 raise SessionExpired("the session has expired", hint="start a new client")
             if self.state is State.CLOSED or self._connected is None:
-                raise ConnectionLoss("the client is closed", hint="start a new client")
+                raise ClientClosed("the client is closed", hint="start a new client")
             await asyncio.shield(self._connected)
             if self._connection is not None and self._connection.is_ready:
                 return self._connection
@@ -336,6 +353,7 @@ class Client:
             return False
         if timeout == 0:
             connection.drop()
+            self._set_state(State.EXPIRED)
             self._end(SessionExpired("the session has expired", hint="start a new client"))
             return False
         self.session, self._password, self.timeout = session, password, timeout / 1000
@@ -390,9 +408,12 @@ class Client:
             if self._on_state is not None:
                 self._on_state(state)
 
-    def _end(self, error: LockstepError) -> None:
-        self._set_state(State.EXPIRED)
-        assert self._connected is not None
+    def _end(self, error: CoordinationError) -> None:
+        """No more connection will come: tell everybody who waits."""
+        if self._connected is None:
+            return
+        if not self._over.done():
+            self._over.set_result(error)
         if not self._connected.done():
             self._connected.set_exception(error)
             self._connected.exception()

@@ -16,6 +16,7 @@ from lockstep.errors import UsageError
 
 MAX_REPLY: Final = 1 << 30
 _LENGTH = Struct("!i")
+Answered = Callable[[int], None]
 
 
 def parse_servers(servers: str | Sequence[str]) -> list[tuple[str, int]]:
@@ -48,7 +49,7 @@ class Connection(asyncio.Protocol):
         self.is_ready = False
         self._transport: asyncio.Transport | None = None
         self._greeted: asyncio.Future[tuple[int, int, bytes]] = loop.create_future()
-        self._waiting: deque[tuple[int, int, asyncio.Future[Reader]]] = deque()
+        self._waiting: deque[tuple[int, int, asyncio.Future[Reader], Answered | None]] = deque()
         self._in = b""
         self._out: list[bytes] = []
         self._is_flushing = False
@@ -66,13 +67,16 @@ class Connection(asyncio.Protocol):
         self._transport.write(frame)
         return await self._greeted
 
-    def request(self, op: int, body: bytes = b"") -> "asyncio.Future[Reader]":
+    def request(
+        self, op: int, body: bytes = b"", answered: "Answered | None" = None
+    ) -> "asyncio.Future[Reader]":
+        """`answered` gets the reply's code at once: before any later frame, say an event, is looked at."""
         future: asyncio.Future[Reader] = self._loop.create_future()
         if self._transport is None or self.lost.done():
             future.set_exception(_lost(op))
             return future
         self._xid = self._xid % 0x7FFFFFFF + 1
-        self._waiting.append((self._xid, op, future))
+        self._waiting.append((self._xid, op, future, answered))
         self._send(encode_request(self._xid, op, body))
         return future
 
@@ -146,9 +150,11 @@ class Connection(asyncio.Protocol):
             return
         if not self._waiting:
             raise BadFrame("a reply that nobody asked for")
-        expected, op, future = self._waiting.popleft()
+        expected, op, future, answered = self._waiting.popleft()
         if xid != expected:
             raise BadFrame("a reply out of order")
+        if answered is not None:
+            answered(code)
         if future.done():
             return
         if code:
@@ -180,7 +186,7 @@ class Connection(asyncio.Protocol):
             self._greeted.set_exception(_lost(Op.CREATE_SESSION))
             self._greeted.exception()
         waiting, self._waiting = self._waiting, deque()
-        for _, op, future in waiting:
+        for _, op, future, _ in waiting:
             if not future.done():
                 future.set_exception(_lost(op))
                 future.exception()

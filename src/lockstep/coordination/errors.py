@@ -16,6 +16,12 @@ class ConnectionLoss(CoordinationError):
     code = Code.CONNECTION_LOSS
 
 
+class ClientClosed(CoordinationError):
+    """`stop` was called: nothing more can be asked of this client."""
+
+    code = Code.SESSION_EXPIRED
+
+
 class SessionExpired(CoordinationError):
     code = Code.SESSION_EXPIRED
 
