@@ -103,16 +103,12 @@ class ProcessFolder:
         return read_json(self.status_file) or {}
 
     def note_pid(self, pid: int) -> None:
-        write_json(self.pid_file, {"pid": pid, "started": started(pid)})
+        write_json(self.pid_file, {"pid": pid, "started": started(pid), "boot": _boot()})
 
     def live_pid(self) -> int | None:
         """The pid of the process that was started here, if it still runs (a reused pid does not count)."""
         noted = read_json(self.pid_file)
-        if not noted:
-            return None
-        pid = int(noted.get("pid", 0))
-        same = pid > 1 and process.alive(pid) and started(pid) == noted.get("started")
-        return pid if same else None
+        return int(noted["pid"]) if noted and _same(noted) else None
 
     def end(self, *, grace: float) -> None:
         """End the process and everything it started; return when all of it is gone.
@@ -121,22 +117,25 @@ class ProcessFolder:
         write over each other: so the whole group is killed and waited for.
         """
         noted = read_json(self.pid_file)
-        if not noted:
+        if not noted or noted.get("boot") != _boot():
             return
-        pid = int(noted.get("pid", 0))
-        if pid <= 1:
+        pid = int(noted["pid"])
+        alive = process.alive(pid)
+        if alive and not _same(noted):  # somebody else's by now
+            self.pid_file.unlink(missing_ok=True)
             return
-        if grace > 0 and self.live_pid() is not None:
+        if alive and grace > 0:
             _signal(pid, signal.SIGTERM)
             process.wait_gone(pid, grace)
-        jvm = int(self.status().get("jvm_pid") or 0)
-        jvm = jvm if jvm > 1 and self.status().get("pid") == pid and _is_java(jvm) else 0
-        if self.live_pid() is not None or (jvm and _group(jvm) == pid):
-            _signal_group(pid)
-        if jvm and process.alive(jvm):
+        members = {pid, *_members(pid)}
+        _signal_group(pid)
+        status = self.status()
+        jvm = int(status.get("jvm_pid") or 0) if status.get("pid") == pid else 0
+        if jvm > 1 and _is_java(jvm):
+            members.add(jvm)
             _signal(jvm, signal.SIGKILL)
-        for member in (pid, jvm):
-            if member and not process.wait_gone(member, 10.0):
+        for member in members:
+            if not process.wait_gone(member, 10.0):
                 raise LockstepError(
                     f"process {member} of {self.path.name} does not end", hint=f"kill -9 {member}"
                 )
@@ -187,11 +186,27 @@ def _signal_group(group: int) -> None:
         pass
 
 
-def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return 0
+def _same(noted: Mapping[str, Any]) -> bool:
+    pid = int(noted.get("pid", 0))
+    same_boot = noted.get("boot") == _boot()
+    return pid > 1 and same_boot and process.alive(pid) and started(pid) == noted.get("started")
+
+
+def _members(group: int) -> list[int]:
+    """Processes of a group. Its number is not given to others as long as it has any."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getpgid(int(entry.name)) == group:
+                    found.append(int(entry.name))
+            except ProcessLookupError:
+                pass
+    return found
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _is_java(pid: int) -> bool:
