@@ -231,7 +231,7 @@ class _Writer:
                 batch.refused(index, error)
         await batch.done
         if batch.error is not None:
-            raise await self._admin.explain(batch.error, topic, partition, batch.largest(entries))
+            raise await self._admin.explain(batch.error, topic, partition, size=batch.largest(entries))
         offsets: list[int] = batch.offsets
         if offsets[0] < known.ends.get(partition, 0) or self._loop.time() > known.check_at:
             known.check_at = self._loop.time() + _CHECK_SECONDS

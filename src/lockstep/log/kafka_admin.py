@@ -2,8 +2,9 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -22,6 +23,7 @@ from lockstep.log.errors import (
     UnknownTopic,
 )
 
+ATTEMPT_SECONDS = 3.0
 DEFAULT_MAX_BYTES = 1_048_588
 
 MISSING = frozenset(
@@ -44,6 +46,23 @@ DENIED = frozenset(
         KafkaError._AUTHENTICATION,
     }
 )
+
+RETRIED = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+    }
+)
+
+_Question = Callable[[float], Mapping[Any, "concurrent.futures.Future[Any]"]]
+"""Given the seconds that it may take, the answers to come."""
 
 
 class TopicIdentity:
@@ -72,25 +91,21 @@ class Admin:
 
     async def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=config)
-        asked = self._client.create_topics([new], operation_timeout=self._seconds)
-        await self._answer(asked[topic], topic)
+        await self._ask(topic, lambda seconds: self._client.create_topics([new], request_timeout=seconds))
+        self.known.pop(topic, None)
         # Creation is answered by the controller; the brokers hear of it a moment later.
         deadline = asyncio.get_running_loop().time() + self._seconds
         while True:
-            try:
-                described = await self._described(topic)
-                if described is not None and all(part.leader is not None for part in described.partitions):
-                    await self.offsets(topic, first=False)
-                    self.known.pop(topic, None)
-                    return
-            except (Unavailable, UnknownTopic, TopicDeleted):
-                pass
+            described = await self._described(topic)
+            if described is not None and all(part.leader is not None for part in described.partitions):
+                await self.offsets(topic, first=False)
+                return
             if asyncio.get_running_loop().time() > deadline:
                 raise Unavailable(f"topic {topic} was created but has no leader yet")
             await asyncio.sleep(0.01)
 
     async def delete(self, topic: str) -> None:
-        await self._answer(self._client.delete_topics([topic], operation_timeout=self._seconds)[topic], topic)
+        await self._ask(topic, lambda seconds: self._client.delete_topics([topic], request_timeout=seconds))
         deadline = asyncio.get_running_loop().time() + self._seconds
         while await self._described(topic) is not None:
             if asyncio.get_running_loop().time() > deadline:
@@ -116,77 +131,76 @@ class Admin:
         await self.require_same(topic)
         return self.known[topic]
 
-    async def require_same(self, topic: str) -> None:
-        """Raise if the topic is gone or is another than the one first met."""
+    async def require_same(self, topic: str, identity: str | None = None) -> None:
+        """Raise if the topic is gone or is another than the one first met (or the one of that identity)."""
         known = await self.identify(topic)
         described = await self._described(topic)
         if described is None:
             raise TopicDeleted(topic)
-        if str(described.topic_id) != known.identity:
+        if str(described.topic_id) != (identity or known.identity):
             raise TopicRecreated(topic)
         known.partitions = len(described.partitions)
 
-    def changed_now(self, topics: Iterable[str], give_up: Callable[[], bool]) -> dict[str, LogError]:
-        """Of these topics, those that are gone or others than first met. Blocks; for threads of their own.
+    def changed_now(self, identities: Mapping[str, str], give_up: Callable[[], bool]) -> dict[str, LogError]:
+        """Of these topics, those that are gone or have another identity. Blocks; for threads of their own.
 
         Asks until Kafka answers, or until it is told to `give_up`.
         """
         found: dict[str, LogError] = {}
-        open_questions = {topic: 0 for topic in topics if topic in self.known}
-        while open_questions and not give_up():
+        missed = dict.fromkeys(identities, 0)
+        while missed and not give_up():
             asked = self._client.describe_topics(
-                TopicCollection(list(open_questions)), request_timeout=self._seconds
+                TopicCollection(list(missed)), request_timeout=ATTEMPT_SECONDS
             )
             for topic, answer in asked.items():
                 try:
                     described = answer.result()
                 except KafkaException as error:
                     if error.args[0].code() in MISSING:
-                        open_questions[topic] += 1
-                        if open_questions[topic] == 2:  # a broker that is just coming up may not know it yet
+                        missed[topic] += 1
+                        if missed[topic] == 2:  # a broker that is just coming up may not know it yet
                             found[topic] = TopicDeleted(topic)
-                            del open_questions[topic]
+                            del missed[topic]
                     continue
-                if topic in self.known and str(described.topic_id) != self.known[topic].identity:
+                if str(described.topic_id) != identities[topic]:
                     found[topic] = TopicRecreated(topic)
-                del open_questions[topic]
-            if open_questions:
+                del missed[topic]
+            if missed:
                 time.sleep(0.05)
         return found
 
     async def offsets(self, topic: str, *, first: bool) -> dict[int, int]:
         known = await self.identify(topic)
         spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
-        asked = self._client.list_offsets(
-            {TopicPartition(topic, partition): spec for partition in range(known.partitions)},
-            request_timeout=self._seconds,
+        wanted = {TopicPartition(topic, partition): spec for partition in range(known.partitions)}
+        answers = await self._ask(
+            topic, lambda seconds: self._client.list_offsets(wanted, request_timeout=seconds)
         )
-        return {
-            place.partition: (await self._answer(answer, topic)).offset for place, answer in asked.items()
-        }
+        return {place.partition: answer.offset for place, answer in answers.items()}
 
     async def trim(self, topic: str, partition: int, before: int) -> None:
         known = await self.identify(topic)
         if not 0 <= partition < known.partitions:
             raise UnknownPartition(topic, partition, known.partitions)
-        asked = self._client.delete_records(
-            [TopicPartition(topic, partition, before)], request_timeout=self._seconds
-        )
-        for answer in asked.values():
-            try:
-                await asyncio.wrap_future(answer)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
-                    raise await self.explain(error.args[0], topic, partition) from error
-                raise await self.out_of_range(topic, partition, before) from error
+        if before > (await self.offsets(topic, first=False))[partition]:
+            raise await self.out_of_range(topic, partition, before)
+        place = TopicPartition(topic, partition, before)
+        await self._ask(topic, lambda seconds: self._client.delete_records([place], request_timeout=seconds))
 
     async def explain(
-        self, error: KafkaError, topic: str, partition: int, size: int = 0, offset: int | None = None
+        self,
+        error: KafkaError,
+        topic: str,
+        partition: int,
+        *,
+        size: int = 0,
+        offset: int | None = None,
+        identity: str | None = None,
     ) -> LogError:
         """Ask Kafka what lies behind an error that concerns one partition."""
         try:
             if error.code() in MISSING:
-                await self.require_same(topic)
+                await self.require_same(topic, identity)
                 known = self.known[topic]
                 if not 0 <= partition < known.partitions:
                     return UnknownPartition(topic, partition, known.partitions)
@@ -194,7 +208,7 @@ class Admin:
                 KafkaError._AUTO_OFFSET_RESET,
                 KafkaError.OFFSET_OUT_OF_RANGE,
             ):
-                await self.require_same(topic)
+                await self.require_same(topic, identity)
                 return await self.out_of_range(topic, partition, offset)
             elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 return RecordTooLarge(topic, partition, size, (await self.describe(topic)).max_bytes)
@@ -213,26 +227,32 @@ class Admin:
         del self._client
 
     async def _described(self, topic: str) -> Any | None:
-        asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._seconds)
+        wanted = TopicCollection([topic])
         try:
-            return await asyncio.wrap_future(asked[topic])
+            answers = await self._patiently(
+                lambda seconds: self._client.describe_topics(wanted, request_timeout=seconds)
+            )
         except KafkaException as error:
             if error.args[0].code() in MISSING:
                 return None
             raise translate(error.args[0], topic) from error
+        return answers[topic]
 
     async def _max_bytes(self, topic: str) -> int:
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        asked = self._client.describe_configs([resource], request_timeout=self._seconds)
+        wanted = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            settings = await asyncio.wrap_future(asked[resource])
-            return int(settings["max.message.bytes"].value)
-        except (KafkaException, KeyError, ValueError):
-            return DEFAULT_MAX_BYTES  # not allowed to ask: Kafka itself will refuse what is too large
+            answers = await self._patiently(
+                lambda seconds: self._client.describe_configs([wanted], request_timeout=seconds)
+            )
+            return int(answers[wanted]["max.message.bytes"].value)
+        except KafkaException as error:
+            if error.args[0].code() in DENIED:
+                return DEFAULT_MAX_BYTES  # not allowed to ask: Kafka itself will refuse what is too large
+            raise translate(error.args[0], topic) from error
 
-    async def _answer(self, asked: "concurrent.futures.Future[Any]", topic: str) -> Any:
+    async def _ask(self, topic: str, ask: _Question) -> dict[Any, Any]:
         try:
-            return await asyncio.wrap_future(asked)
+            return await self._patiently(ask)
         except KafkaException as error:
             code = error.args[0].code()
             if code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -243,6 +263,29 @@ class Admin:
                     raise Unavailable(f"{topic}: {error.args[0].str()}") from error
                 raise UnknownTopic(topic) from error
             raise translate(error.args[0], topic) from error
+
+    async def _patiently(self, ask: _Question) -> dict[Any, Any]:
+        """Ask until there is an answer or the time is over.
+
+        librdkafka may wait for a node that died until its request times out, so a request gets a short time,
+        and between two the client looks anew for the nodes that are there.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._seconds
+        attempts = 0
+        while True:
+            attempts += 1
+            asked = ask(max(0.1, min(ATTEMPT_SECONDS, deadline - loop.time())))
+            try:
+                return {key: await asyncio.wrap_future(answer) for key, answer in asked.items()}
+            except KafkaException as error:
+                code = error.args[0].code()
+                if attempts > 1 and code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return {}  # by the attempt whose answer did not reach us
+                if code not in RETRIED or loop.time() > deadline:
+                    raise
+            with contextlib.suppress(KafkaException):
+                await loop.run_in_executor(None, lambda: self._client.list_topics(timeout=1.0))
 
 
 def translate(error: KafkaError, what: str) -> LogError:

@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -94,10 +94,10 @@ class KafkaReader(Reader):
             raise UsageError(f"{offset} is not an offset", hint="ask for first_offsets or end_offsets")
         self._require_usable()
         await self._admin.require_same(topic)
-        partitions = self._admin.known[topic].partitions
-        if not 0 <= partition < partitions:
-            raise UnknownPartition(topic, partition, partitions)
-        self._follow(topic, partition, offset)
+        known = self._admin.known[topic]
+        if not 0 <= partition < known.partitions:
+            raise UnknownPartition(topic, partition, known.partitions)
+        self._follow(_Subscription(topic, partition, known.identity, offset))
 
     async def unsubscribe(self, topic: str, partition: int) -> None:
         if self._subscriptions.pop((topic, partition), None) is not None:
@@ -142,9 +142,8 @@ class KafkaReader(Reader):
         if self._fatal is not None:
             raise self._fatal
 
-    def _follow(self, topic: str, partition: int, offset: int) -> None:
-        subscription = _Subscription(topic, partition, offset)
-        self._subscriptions[topic, partition] = subscription
+    def _follow(self, subscription: "_Subscription") -> None:
+        self._subscriptions[subscription.place] = subscription
         self._commands.append(lambda: self._assign(subscription))
 
     def _take(self, limit: int) -> "tuple[list[LogRecord], bool, _Chunk | None]":
@@ -188,12 +187,14 @@ class KafkaReader(Reader):
             case LogError() as found:
                 pass
             case error:
-                found = await self._admin.explain(error, *place, offset=position)
+                found = await self._admin.explain(
+                    error, *place, offset=position, identity=subscription.identity
+                )
         match found:
             case Unavailable() | OffsetOutOfRange(in_range=True):
                 # The topic is the same and the offset is there: a broker that had just come up did not know
                 # it yet, or the record was being written. Go on from where we are.
-                self._follow(*place, position)
+                self._follow(_Subscription(*place, subscription.identity, position))
             case _:
                 self._commands.append(lambda: self._unassign(place))
                 raise found
@@ -224,15 +225,16 @@ class KafkaReader(Reader):
             first = self._consumer.poll(_POLL_SECONDS)
             if first is None:
                 if time.monotonic() - self._checked_at > _IDLE_CHECK_SECONDS:
-                    self._check({topic for topic, _ in self._followed})
+                    self._check(self._followed.values())
                 return
         messages = [first, *self._consumer.consume(_POLL_BATCH, 0)]
-        doubtful = {
-            place[0]
+        now = time.monotonic()
+        doubtful = [
+            followed
             for place in {(message.topic(), message.partition()) for message in messages}
             if (followed := self._followed.get(place)) is not None
-            and time.monotonic() - followed.fresh_at > _TRUST_SECONDS
-        }
+            and now - followed.fresh_at > _TRUST_SECONDS
+        ]
         fresh_at = self._empty_at
         if doubtful:
             fresh_at = time.monotonic()
@@ -240,10 +242,11 @@ class KafkaReader(Reader):
                 return
         self._hand_over(messages, fresh_at)
 
-    def _check(self, topics: set[str]) -> bool:
-        """Whether these topics are still those first met; subscriptions of any other one end."""
+    def _check(self, subscriptions: "Iterable[_Subscription]") -> bool:
+        """Whether the topics are still those that were subscribed to; subscriptions to any other one end."""
         self._checked_at = time.monotonic()
-        found = self._admin.changed_now(topics, lambda: self._closed)
+        identities = {subscription.place[0]: subscription.identity for subscription in subscriptions}
+        found = self._admin.changed_now(identities, lambda: self._closed)
         for place, subscription in list(self._followed.items()):
             if place[0] in found:
                 self._chunks.append(_Chunk(subscription, error=found[place[0]]))
@@ -320,10 +323,11 @@ class KafkaReader(Reader):
 class _Subscription:
     """Moving a subscription makes a new one: what was fetched for the old one is recognised and dropped."""
 
-    __slots__ = ("fresh_at", "place", "position")
+    __slots__ = ("fresh_at", "identity", "place", "position")
 
-    def __init__(self, topic: str, partition: int, position: int) -> None:
+    def __init__(self, topic: str, partition: int, identity: str, position: int) -> None:
         self.place = (topic, partition)
+        self.identity = identity
         self.position = position
         self.fresh_at = float("-inf")
 
