@@ -4,7 +4,7 @@ Events are kept as they are and turned into text only when someone asks, so that
 The text depends on nothing but the run: sets are shown sorted, no object identities, no wall clock.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -60,8 +60,7 @@ def show(value: Any) -> str:
         case bytes():
             return repr(value)
         case Struct():
-            parts = ", ".join(f"{name}={show(getattr(value, name))}" for name in value.__struct_fields__)
-            return f"{type(value).__name__}({parts})"
+            return f"{type(value).__name__}({', '.join(_fields(value))})"
         case Mapping():
             return "{" + ", ".join(f"{show(key)}: {show(item)}" for key, item in value.items()) + "}"
         case set() | frozenset():
@@ -77,6 +76,16 @@ def show(value: Any) -> str:
             return f"{type(value).__name__}({parts})"
         case _:
             return type(value).__name__
+
+
+def _fields(value: Struct) -> Iterator[str]:
+    """Fields that say something: those at their default are left out."""
+    names, defaults = value.__struct_fields__, value.__struct_defaults__
+    required = len(names) - len(defaults)
+    for number, name in enumerate(names):
+        item = getattr(value, name)
+        if number < required or item != defaults[number - required]:
+            yield f"{name}={show(item)}"
 
 
 def _line(event: Event, width: int) -> str:

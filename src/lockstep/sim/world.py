@@ -115,6 +115,8 @@ class World:
                 self._put_off(args[0], (made, call, args))
                 continue
             call(*args)
+        if not self.stopped:
+            self.now = until
 
     def stop(self) -> None:
         self.stopped = True
