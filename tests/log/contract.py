@@ -337,6 +337,23 @@ class LogContract:
             await log.read(topic, 0, 3)
 
     @on_a_log
+    async def test_a_reader_of_the_old_topic_is_told_even_when_its_own_log_recreates_it(
+        self, log: Log, topic: str
+    ) -> None:
+        await log.create_topic(topic)
+        await log.append_batch(topic, 0, entries(*"abc"))
+        async with log.reader() as reader:
+            await reader.subscribe(topic, 0, 0)
+            assert values(await take(reader, 3)) == ["a", "b", "c"]
+            await log.delete_topic(topic)
+            await log.create_topic(topic)
+            assert await log.append_batch(topic, 0, entries(*"ABCDEFGH")) == list(range(8))
+            with pytest.raises(TopicRecreated):
+                await reader.next()
+            await reader.subscribe(topic, 0, 0)
+            assert values(await take(reader, 8)) == list("ABCDEFGH")
+
+    @on_a_log
     async def test_a_shrunken_topic_is_told(self, log: Log, topic: str) -> None:
         await log.create_topic(topic)
         await log.append_batch(topic, 0, entries(*"abc"))

@@ -144,7 +144,7 @@ class MemoryLog(Log):
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore(lambda: time.time_ns() // 1_000_000)
-        self._identities: dict[str, int | None] = {}
+        self._identities: dict[str, int] = {}
         self._closed = asyncio.Event()
         self._wakers: set[_Waker] = set()
 
@@ -152,6 +152,7 @@ class MemoryLog(Log):
         self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
         self.store.create_topic_now(topic, partitions=partitions, config=config)
+        self._identities.pop(topic, None)  # who creates a topic means the new one from now on
 
     async def delete_topic(self, topic: str) -> None:
         self.store.delete_topic_now(topic)
@@ -192,18 +193,19 @@ class MemoryLog(Log):
         for waker in tuple(self._wakers):
             waker.wake()
 
-    def require_same(self, topic: str) -> None:
-        """Raise if the topic is not the one that this log first met under that name."""
+    def require_same(self, topic: str, identity: int | None = None) -> int:
+        """The topic's identity. Raise if it is not the one that this log first met (or that is given)."""
         now = self.store.identity_now(topic)
-        known = self._identities.get(topic)
+        known = identity or self._identities.get(topic)
         if known is None:
             if now is None:
                 raise UnknownTopic(topic)
-            self._identities[topic] = now
+            self._identities[topic] = known = now
         elif now is None:
             raise TopicDeleted(topic)
         elif now != known:
             raise TopicRecreated(topic)
+        return known
 
     def require_open(self) -> None:
         if self._closed.is_set():
@@ -232,6 +234,7 @@ class MemoryReader(Reader):
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
         self._positions: dict[_Place, int] = {}
+        self._identities: dict[str, int] = {}
         self._paused: set[_Place] = set()
         self._waker = log.waker()
         self._closed = False
@@ -239,7 +242,7 @@ class MemoryReader(Reader):
     async def subscribe(self, topic: str, partition: int, offset: int) -> None:
         if offset < 0:
             raise UsageError(f"{offset} is not an offset", hint="ask for first_offsets or end_offsets")
-        self._log.require_same(topic)
+        self._identities[topic] = self._log.require_same(topic)
         partitions = self._log.store.partitions_now(topic)
         if not 0 <= partition < partitions:
             raise UnknownPartition(topic, partition, partitions)
@@ -290,7 +293,7 @@ class MemoryReader(Reader):
         self._waker.stop()
 
     def _take(self, place: _Place, limit: int) -> list[LogRecord]:
-        self._log.require_same(place[0])
+        self._log.require_same(place[0], self._identities[place[0]])
         records = self._log.store.read_now(*place, self._positions[place], limit)
         self._positions[place] += len(records)
         return records
