@@ -56,6 +56,7 @@ from lockstep.sim.faults import MILLISECOND, SECOND, Permits
 from lockstep.sim.history import History, Operation, Violation
 from lockstep.sim.history import Sequence as Deliveries
 from lockstep.sim.scenario import Scenario
+from lockstep.sim.world import World
 
 ONE_LEADER = "one leader per epoch"
 ZXIDS = "zxids go up without a gap"
@@ -225,7 +226,7 @@ class Coordination(Scenario):
         # ZAB is made for ordered channels. On a loose network it must stay safe, and need not get on.
         self.permits = Permits(loose=rng.random() < 0.3, lost_disks=1 if count >= 3 else 0)
         self.client_count = rng.randint(2, 4)
-        self._commands = rng.randint(8, 24)
+        self._commands = rng.randint(8, 40)
         self.think_time = rng.choice((5, 30, 100)) * MILLISECOND
         self.duration = 12 * SECOND
         name: Variant = rng.choice(("rtzk", "rtzk", "rtzk", "rtzk-l", "vanilla"))
@@ -239,6 +240,34 @@ class Coordination(Scenario):
         )
         self._checkpoint_every = rng.choice((0, 3, 10))
         self._starts = 0
+        self._leader_kills = rng.choice((0, 0, 60, 250, 1000)) * MILLISECOND
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        if self._leader_kills:
+            self._kill_later(world)
+
+    def _kill_later(self, world: World) -> None:
+        world.after(1 + int(world.rng.expovariate(1 / self._leader_kills)), self._kill_leader, world)
+
+    def _kill_leader(self, world: World) -> None:
+        """Leaders are where it hurts: crash the newest one, sometimes with others, and let them come back."""
+        if world.now >= self.calm_at:
+            return
+        led = [
+            (delivered.item.epoch, sequence.node)
+            for sequence in world.history.current()
+            for delivered in sequence.deliveries
+            if isinstance(delivered.item, Led) and world.nodes[sequence.node].up
+        ]
+        if led:
+            victims = {max(led)[1]}
+            if world.rng.random() < 0.4:
+                victims |= set(world.rng.sample(self.nodes, world.rng.randint(1, len(self.nodes))))
+            for name in sorted(victims):
+                world.crash(name)
+                world.after(1 + int(world.rng.expovariate(1 / (100 * MILLISECOND))), world.start, name)
+        self._kill_later(world)
 
     def machine(self, node: NodeId) -> Machine:
         self._starts += 1

@@ -38,6 +38,7 @@ class Core:
         self.voting = False
         self.table = EpochTable.empty(self.servers)
         self.lives: dict[ServerId, int] = {}
+        self.current = 0
         self.ceiling = 0
         self._past = 0
         self._reserving = 0
@@ -60,7 +61,8 @@ class Core:
             self.standing = Standing.BLANK
         elif self.settings.dep:
             self.standing = Standing.FORGETFUL
-            self._reserve(self.ceiling + self.settings.ceiling_span)
+            if self.ceiling:
+                self._reserve(self.ceiling + self.settings.ceiling_span)
         else:
             self.standing = Standing.SOUND
             self.accept(found.ceiling)  # a disk that was used with DEP before
@@ -135,15 +137,21 @@ class Core:
     def accepted(self) -> int:
         return self.table.accepted[self.me]
 
-    @property
-    def current(self) -> int:
-        return self.table.current[self.me]
-
     def accept(self, epoch: int) -> None:
         self.table = self.table.raised(accepted={self.me: epoch})
 
     def enter(self, epoch: int) -> None:
+        self.current = max(self.current, epoch)
         self.table = self.table.raised(current={self.me: epoch})
+
+    def remember(self) -> None:
+        """A majority with memory has answered. The currentEpoch that it knows goes with the history on this
+        server's disk; without that disk it must not be claimed, and any epoch may have been promised."""
+        if self.standing is Standing.BLANK:
+            self.accept(self.table.highest)
+        else:
+            self.current = max(self.current, self.table.current[self.me])
+        self.standing = Standing.SOUND
 
     def cover(self, epoch: int, then: Then) -> None:
         """DEP: call `then` once the ceiling on disk is at least `epoch`; normally that is now."""
@@ -173,11 +181,16 @@ class Core:
     def persist_epochs(self, then: Then | None = None) -> None:
         self.persist(Epochs(self.accepted, self.current), then)
 
-    def become_member(self) -> None:
+    def become_member(self, then: Then | None = None) -> None:
         """From now on this server counts: its disk has what the ensemble committed."""
-        if not self.voting:
+
+        def joined() -> None:
             self.voting = True
-            self.persist(Member())
+            if then is not None:
+                then()
+
+        if not self.voting:
+            self.persist(Member(), joined)
 
     # The history.
 

@@ -43,8 +43,10 @@ class Election:
         self._sound: set[ServerId] = set()
         self._pristine: set[ServerId] = set()
         self._tables: set[ServerId] = set()
+        self._standing_since: tuple[int, Vote] | None = None
         self._waited = 0.0
         self._alone = False
+        self._founding = False
         self._rebroadcast = 0.0
 
     def start(self) -> None:
@@ -86,16 +88,21 @@ class Election:
     def _recall(self) -> None:
         core = self.core
         if len(self._sound) >= core.quorum:
-            if core.standing is Standing.BLANK:
-                # Nothing is known of what this disk had promised: at most the highest epoch there is.
-                core.accept(core.table.highest)
-            core.standing = Standing.SOUND
-        elif core.standing is Standing.BLANK and self._may_found():
-            core.standing = Standing.SOUND
-            core.become_member()
+            core.remember()
+        elif core.standing is Standing.BLANK and self._may_found() and not self._founding:
+            self._founding = True
+            core.become_member(self._founded)
         if core.standing is Standing.SOUND:
             core.cancel(RECALL)
             self._flood_table()
+
+    def _founded(self) -> None:
+        """Nobody votes before its membership is on disk, so that a first epoch proves a quorum of members."""
+        self.core.standing = Standing.SOUND
+        if self.step is Step.RECALL:
+            self._recall()
+        elif self.step is Step.VOTE:
+            self._start_vote()
 
     def _may_found(self) -> bool:
         """Whether this is the ensemble's first start, and not the return of a wiped server."""
@@ -151,6 +158,7 @@ class Election:
         core = self.core
         self.step = Step.VOTE
         self._votes = {}
+        self._standing_since = None
         if not core.voting:
             self._check_established()
             return
@@ -181,6 +189,10 @@ class Election:
             self._check_established()
             if self.step is Step.VOTE and notification.round < self.round:
                 self._resend(sender)
+            elif self.step is Step.VOTE and notification.round == self.round and self.core.voting:
+                self._on_vote(sender, notification)  # it stands by its vote of this very round
+                if self.step is Step.VOTE:
+                    self._check_established()
             return
         self._established.pop(sender, None)
         if self.step is Step.VOTE:
@@ -232,10 +244,12 @@ class Election:
         if not settings.fce:
             self.core.timer(FINALIZE, settings.finalize_wait)
         elif not self._agreed():
+            self._standing_since = None
             self.core.cancel(FINALIZE)
         elif sum(vote == self.vote for vote in self._votes.values()) == len(self.core.servers):
             self._decide(self.vote.leader, ready=False)
-        else:
+        elif self._standing_since != (self.round, self.vote):
+            self._standing_since = (self.round, self.vote)
             self.core.timer(FINALIZE, settings.finalize_wait)
 
     def _check_established(self) -> None:

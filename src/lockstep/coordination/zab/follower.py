@@ -167,6 +167,7 @@ class Follower:
             return
         self.stage = Stage.DISCOVERY
         self.epoch = epoch
+        core.timer(PHASE, core.settings.sync_limit)
         counts = epoch > core.accepted
         report = AckEpoch(counts, core.current, core.history.last, core.committed, core.history.tails)
         if core.settings.dep:

@@ -137,6 +137,7 @@ class Leader:
             epoch_of(core.history.last),
             *(link.accepted for link in self.links.values()),
         )
+        core.timer(PHASE, core.settings.phase_limit)
         if core.settings.dep:
             core.cover(self.epoch, self._still(self._propose_epoch))
         else:
@@ -145,6 +146,7 @@ class Leader:
 
     def _propose_epoch(self) -> None:
         self.core.accept(self.epoch)
+        self.core.timer(PHASE, self.core.settings.phase_limit)
         self._open = True
         for link in list(self.links.values()):
             if link.accepted > self.epoch:
@@ -181,6 +183,7 @@ class Leader:
             self._commit_table(accepted=True)
         else:
             self._synced = True
+            core.timer(PHASE, core.settings.sync_limit)
             core.enter(self.epoch)
             core.persist_epochs(self._still(self._on_epoch_durable))
 
@@ -239,6 +242,7 @@ class Leader:
 
     def _synchronise(self) -> None:
         self.phase = Phase.SYNCHRONISATION
+        self.core.timer(PHASE, self.core.settings.sync_limit)
         for link in list(self.links.values()):
             if link.report is not None:
                 self._bring_up(link)
@@ -405,14 +409,16 @@ class Leader:
                 self.drop(link.server)
             else:
                 link.send(Ping())
-        if self.phase is not Phase.BROADCAST:
-            return
+        if self.phase is Phase.DISCOVERY:
+            return  # its own limit ends it
         self._lonely = 0 if self._has_quorum() else self._lonely + 1
         if self._lonely >= self.core.settings.silent_beats:
             self.step_back("it has lost its quorum")
 
     def _has_quorum(self) -> bool:
-        return sum(link.synchronised for link in self.links.values()) + 1 >= self.core.quorum
+        serving = self.phase is Phase.BROADCAST
+        count = sum(link.synchronised if serving else link.voting for link in self.links.values())
+        return count + 1 >= self.core.quorum
 
     def on_timer(self, name: str) -> None:
         if name == PHASE and self.phase is not Phase.BROADCAST:
@@ -422,7 +428,7 @@ class Leader:
         """A peer looks for a leader. If it was a follower of a later round, it has left."""
         if round > self.round and sender in self.links:
             self.drop(sender)
-            if self.phase is Phase.BROADCAST and not self._has_quorum():
+            if self.phase is not Phase.DISCOVERY and not self._has_quorum():
                 self.step_back("it has lost its quorum")
 
     def on_epoch_seen(self, sender: ServerId, epoch: int) -> None:

@@ -46,7 +46,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """A new ensemble begins when all its servers are there, all with empty disks; or a quorum of such, if no
     other was heard for this long. A single wiped server among them would be taken for a new one."""
     phase_limit: float = 1.0
-    """Discovery and synchronisation must end within this, else the server looks again."""
+    """A follower must find its leader, and a leader a quorum, within this, else it looks again."""
+    sync_limit: float = 20.0
+    """The same for the synchronisation, which may carry a snapshot over a slow disk. A peer that is gone is
+    noticed by its silence long before."""
 
     beat: float = 0.05
     """Heartbeat period; also the clock of all silence detection."""
