@@ -1,6 +1,7 @@
 """The embedded broker starts, keeps its data, says what is wrong, and leaves nothing behind."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
@@ -125,8 +126,6 @@ def test_a_disk_without_space_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         Broker(tmp_path).start()
     monkeypatch.undo()
     with (tmp_path / "lock").open("a") as lock:  # the failed start gave the folder back
-        import fcntl
-
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

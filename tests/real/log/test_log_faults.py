@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from contract import entries, take, values
 
 from lockstep.errors import UsageError
 from lockstep.log.broker import Broker
-from lockstep.log.errors import AccessDenied, LogError, Unavailable
+from lockstep.log.errors import AccessDenied, LogError, TopicRecreated, Unavailable, UnknownTopic
 from lockstep.log.interface import Log
 from lockstep.log.kafka import KafkaLog
 
@@ -143,9 +144,43 @@ def write_transactions(servers: str, topic: str) -> None:
     producer.abort_transaction(30)
 
 
-def test_partitions_that_are_added_later_can_be_used(bootstrap_servers: str, topic: str) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions
+async def until_known(log: Log, topic: str) -> None:
+    while True:
+        try:
+            await log.partitions(topic)
+            return
+        except UnknownTopic:
+            await asyncio.sleep(0.001)
 
+
+def test_topics_recreated_under_a_steady_flow_are_never_mixed(bootstrap_servers: str, topic: str) -> None:
+    """As quickly as Kafka allows: delete, create, and go on writing, so that the offsets fit again."""
+
+    async def scenario() -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        async with asyncio.timeout(DEADLINE), KafkaLog(bootstrap_servers) as log:
+            await log.create_topic(topic)
+            await log.append_batch(topic, 0, entries(*["old"] * 100))
+            async with log.reader() as reader:
+                await reader.subscribe(topic, 0, 0)
+                await take(reader, 100)
+                await asyncio.wrap_future(admin.delete_topics([topic])[topic])
+                await asyncio.wrap_future(admin.create_topics([NewTopic(topic, 1, 1)])[topic])
+                async with KafkaLog(bootstrap_servers) as other:
+                    await until_known(other, topic)
+                    await other.append_batch(topic, 0, entries(*["new"] * 100))
+                    stop = asyncio.Event()
+                    appending = asyncio.create_task(append_steadily(other, topic, stop))
+                    with pytest.raises(TopicRecreated):
+                        while True:
+                            assert set(values(await reader.next())) <= {"old"}
+                    stop.set()
+                    await appending
+
+    asyncio.run(scenario())
+
+
+def test_partitions_that_are_added_later_can_be_used(bootstrap_servers: str, topic: str) -> None:
     async def scenario() -> None:
         async with asyncio.timeout(DEADLINE), KafkaLog(bootstrap_servers) as log:
             await log.create_topic(topic)
