@@ -36,20 +36,20 @@ def demo(
     """See it work: a run with a process killed on the way, and a verdict."""
     console = Console(highlight=False, soft_wrap=True)
     folder = home.runs_folder() / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder.mkdir(parents=True)
-    if bootstrap_servers:
-        live = _live(console, folder, bootstrap_servers, commands, clients)
-    else:
-        began = time.monotonic()
-        broker = Broker(folder / "broker")
-        try:
-            with console.status("starting the embedded Kafka broker"):
-                broker.start()
-            console.print(f"Kafka is up after {time.monotonic() - began:.1f} s")
-            live = _live(console, folder, broker.bootstrap_servers, commands, clients)
-        finally:
-            with console.status("stopping the broker"):
-                broker.stop()
+    try:
+        folder.mkdir(parents=True)
+        live = (
+            _live(console, folder, bootstrap_servers, commands, clients)
+            if bootstrap_servers
+            else _live_with_broker(console, folder, commands, clients)
+        )
+    except OSError as error:
+        raise LockstepError(
+            f"cannot write to {folder}: {error.strerror}", hint="make room there, or set LOCKSTEP_HOME"
+        ) from error
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     broken = _verdict(console, live)
     if broken:
         raise LockstepError(
@@ -57,6 +57,19 @@ def demo(
             hint=f"the nodes' logs and disks are in {folder}",
         )
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _live_with_broker(console: Console, folder: Path, commands: int, clients: int) -> LiveRun:
+    began = time.monotonic()
+    broker = Broker(folder / "broker")
+    try:
+        with console.status("starting the embedded Kafka broker"):
+            broker.start()
+        console.print(f"Kafka is up after {time.monotonic() - began:.1f} s")
+        return _live(console, folder, broker.bootstrap_servers, commands, clients)
+    finally:
+        with console.status("stopping the broker"):
+            broker.stop()
 
 
 def _live(console: Console, folder: Path, servers: str, commands: int, clients: int) -> LiveRun:
