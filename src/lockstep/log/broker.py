@@ -178,9 +178,9 @@ class Broker:
                         f"port {port} is already in use", hint="choose another with --port, or leave it out"
                     )
             else:
-                port = _port(old[0], chosen)
+                port = free_port(old[0], chosen)
             chosen.add(port)
-            controller_port = _port(old[1], chosen)
+            controller_port = free_port(old[1], chosen)
             chosen.add(controller_port)
             placed.append(Node(number, self.folder / f"node-{number}", port, controller_port))
         return tuple(placed)
@@ -293,7 +293,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _port(old: int, chosen: set[int]) -> int:
+def free_port(old: int, chosen: set[int]) -> int:
     """The old port if it is free, else a free one.
 
     Below the range that the kernel uses for outgoing connections: a port from inside it can be taken by any
