@@ -11,6 +11,7 @@ import pytest
 
 from lockstep.sim.replog.scenario import ReplicatedLog
 from lockstep.sim.runner import run_seed
+from lockstep.sim.scenario import SCENARIOS
 
 
 def lockstep(*args: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
@@ -24,7 +25,10 @@ def lockstep(*args: str, hash_seed: str = "0") -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize(
-    "args", [("replog", "--seed", "152", "--bug", "stale-epoch"), ("logorder", "--seed", "10")]
+    "args",
+    [("replog", "--seed", "152", "--bug", "stale-epoch")]
+    + [(protocol, "--seed", "10") for protocol in SCENARIOS],
+    ids=["a-finding", *SCENARIOS],
 )
 def test_a_seed_replays_byte_for_byte_in_every_process(args: tuple[str, ...], tmp_path: Path) -> None:
     told = []

@@ -21,6 +21,7 @@ from lockstep.protocol.host import Host, serve
 from lockstep.sim.replog.node import LogNode
 
 LARGEST_BATCH = 500
+MOST_WAITING = 100_000
 
 
 class Deliveries:
@@ -37,6 +38,8 @@ class Deliveries:
     def take(self, item: Any) -> None:
         if self._task.done():  # a node whose deliveries are lost must not go on
             raise RuntimeError(f"deliveries cannot be written: {self._task.exception()}")
+        if len(self._waiting) >= MOST_WAITING:
+            raise RuntimeError(f"{MOST_WAITING} deliveries wait for the log: it is too slow or gone")
         self._waiting.append(Entry(msgspec.json.encode(item), key=self._key))
         self._more.set()
 
