@@ -1,0 +1,110 @@
+"""Promises of the manifest: a run goes on only with what it was started with."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lockstep.errors import LockstepError, UsageError
+from lockstep.replicas.client_options import client_options
+from lockstep.replicas.layout import check_name
+from lockstep.replicas.manifest import VERSION, InputTopic, Manifest, OutputTopic, check
+from lockstep.replicas.settings import RunSettings, parse_options
+
+FROZEN = Manifest(
+    version=VERSION,
+    run="fraud",
+    pipeline="alerts",
+    fingerprint="a" * 64,
+    inputs=(InputTopic("payments", 4, "id-1"),),
+    output=OutputTopic("alerts", 3),
+    engine="realtime",
+    order="partition",
+    created=1.0,
+)
+
+
+def test_an_unchanged_run_goes_on() -> None:
+    check(FROZEN, msgspec.structs.replace(FROZEN, created=2.0))
+    check(FROZEN, msgspec.structs.replace(FROZEN, engine="auto"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": VERSION + 1}, "another version of Lockstep"),
+        ({"pipeline": "other"}, "belongs to another pipeline"),
+        ({"fingerprint": "b" * 64}, "belongs to another pipeline"),
+        ({"engine": "microbatch"}, "uses the realtime engine"),
+        ({"order": "liverobin"}, "uses order partition"),
+        ({"inputs": (InputTopic("payments", 5, "id-1"),)}, "has 5 partitions; the run froze them at 4"),
+        ({"inputs": (InputTopic("payments", 4, "id-2"),)}, "deleted and created anew"),
+        ({"inputs": (InputTopic("refunds", 4, "id-1"),)}, "reads other topics"),
+        ({"inputs": (*FROZEN.inputs, InputTopic("refunds", 1, "id-3"))}, "reads other topics"),
+        ({"output": OutputTopic("other", 3)}, "writes to alerts"),
+        ({"output": OutputTopic("alerts", 4)}, "has 4 partitions; run fraud froze them at 3"),
+    ],
+)
+def test_a_changed_run_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(LockstepError, match=message) as caught:
+        check(FROZEN, msgspec.structs.replace(FROZEN, **change))
+    assert caught.value.hint
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    FROZEN.write(tmp_path / "manifest.json")
+    assert Manifest.read(tmp_path / "manifest.json") == FROZEN
+    assert Manifest.read(tmp_path / "none.json") is None
+    (tmp_path / "damaged.json").write_text('{"version": "x"}')
+    with pytest.raises(LockstepError, match="damaged"):
+        Manifest.read(tmp_path / "damaged.json")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 82, "a/b"])
+def test_names_that_cannot_be_paths_or_topics_are_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        check_name(name)
+    assert check_name("fraud-2.eu_west") == "fraud-2.eu_west"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"sites": 0}, "1 to 16 sites"),
+        ({"sites": 17}, "1 to 16 sites"),
+        ({"engine": "warp"}, "no engine"),
+        ({"order": "kazoo"}, "not available"),
+        ({"on_divergence": "panic"}, "no policy"),
+        ({"batch_ms": 5}, "out of bounds"),
+    ],
+)
+def test_settings_out_of_bounds_are_refused(setting: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        RunSettings(name="a", pipeline_file="p.py", bootstrap_servers="b", **setting)  # type: ignore[arg-type]
+
+
+def test_options_are_spark_or_kafka() -> None:
+    assert parse_options(["spark.a=1", "kafka.b=x=y"]) == {"spark.a": "1", "kafka.b": "x=y"}
+    for wrong in ("spark.a", "a=1", ""):
+        with pytest.raises(UsageError):
+            parse_options([wrong])
+
+
+def test_java_options_become_librdkafkas() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'
+    options = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": jaas,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+        "max.poll.records": "5",
+    }
+    assert client_options(options) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": 'p"w',
+        "ssl.ca.location": "/ca.pem",
+    }
+    assert client_options({"ssl.truststore.location": "/ca.jks"}) == {}
