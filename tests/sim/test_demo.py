@@ -1,4 +1,4 @@
-"""`lockstep demo` for real: a broker, three processes, a kill -9, and a verdict that can fail."""
+"""`lockstep demo protocol` for real: a broker, three processes, a kill -9, and a verdict that can fail."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from lockstep.cli.demo import _verdict
+from lockstep.cli.demo_protocol import _verdict
 from lockstep.sim.history import Delivered, Operation, Sequence
 from lockstep.sim.replog.live import LiveRun
 from lockstep.sim.replog.messages import Answer, Committed, Put
@@ -15,7 +15,7 @@ from lockstep.sim.replog.messages import Answer, Committed, Put
 @pytest.mark.real
 def test_the_demo_kills_a_process_and_ends_clean() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "lockstep", "demo", "--commands", "300"],
+        [sys.executable, "-m", "lockstep", "demo", "protocol", "--commands", "300"],
         capture_output=True,
         text=True,
         timeout=200,

@@ -46,7 +46,9 @@ def run(quick: bool, console: Console) -> Report:
         folder = Path(name)
         gaps: dict[str, list[float]] = {}
         calm: dict[str, float] = {}
-        gaps["passive"] = _passive(broker.bootstrap_servers, folder, PASSIVE_KILLS[quick], console)
+        gaps["passive"] = passive_gaps(
+            broker.bootstrap_servers, folder, PASSIVE_KILLS[quick], say=console.print
+        )
         for sites in (2, 3):
             side_name = f"lockstep-{sites}"
             with LockstepSide(side_name, broker.bootstrap_servers, folder, sites=sites) as side:
@@ -130,10 +132,12 @@ def _kills(side: LockstepSide, kills: int, rng: random.Random, console: Console)
     return gaps, round(calm, 1)
 
 
-def _passive(bootstrap_servers: str, folder: Path, kills: int, console: Console) -> list[float]:
+def passive_gaps(
+    bootstrap_servers: str, folder: Path, kills: int, *, name: str = "passive", say: Callable[[str], None]
+) -> list[float]:
     """Plain Spark, killed and restarted at once: how long the output is silent."""
     gaps = []
-    with PlainSide("passive", bootstrap_servers, folder, REALTIME_BATCH_MS) as side:
+    with PlainSide(name, bootstrap_servers, folder, REALTIME_BATCH_MS) as side:
         side.feed(RATE, 10)
         for number in range(kills):
             load = side.load(RATE, 3600).start(side.folder)
@@ -145,9 +149,7 @@ def _passive(bootstrap_servers: str, folder: Path, kills: int, console: Console)
                     partial(side.probe.seen_since, killed + 1), RECOVERY_SECONDS, "the output's return"
                 )
                 gaps.append(round(side.probe.longest_gap_ms(killed, time.monotonic()), 1))
-                console.print(
-                    f"passive: kill {number + 1} of {kills}: gap {gaps[-1]:.0f} ms", highlight=False
-                )
+                say(f"passive: kill {number + 1} of {kills}: gap {gaps[-1]:.0f} ms")
             finally:
                 count = load.finish()
             side.probe.wait_for(side.produced, count, 120, side.check)

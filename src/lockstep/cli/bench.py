@@ -12,7 +12,7 @@ from lockstep.bench.report import Report
 from lockstep.errors import UsageError
 
 EXPERIMENTS: dict[str, str] = {
-    "latency": "Plain Spark beside Lockstep with 1, 2 and 3 sites in calm weather; deduplication and egress apart.",
+    "latency": "Plain Spark beside Lockstep with 1, 2 and 3 sites in calm weather; deduplication apart.",
     "failover": "kill -9 of sites beside a plain Spark that is restarted; micro-batch at 42,000 events a second.",
     "host": "Messages per second and latency of the real protocol host between two processes.",
 }
