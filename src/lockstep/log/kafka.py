@@ -11,6 +11,7 @@ all that are ready, which is what carries tens of thousands of records a second.
 """
 
 import asyncio
+import contextlib
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from lockstep.errors import UsageError
-from lockstep.log.errors import LogClosed, LogError, RecordTooLarge, UnknownPartition
+from lockstep.log.errors import LogClosed, LogError, RecordTooLarge, Unavailable, UnknownPartition
 from lockstep.log.interface import DEFAULT_LIMIT, RECORD_OVERHEAD, Entry, Log
 from lockstep.log.kafka_admin import Admin, TopicIdentity, translate
 from lockstep.log.kafka_reader import KafkaReader
@@ -49,13 +50,14 @@ class KafkaLog(Log):
         max_in_flight_bytes: int = 32 << 20,
         request_seconds: float = 10.0,
     ) -> None:
-        """`request_seconds`: how long a question waits for Kafka before it raises `Unavailable`."""
+        """`request_seconds`: how long a question, or the last append at `close`, waits for Kafka."""
         given = dict(options or {})
         for name in given.keys() & PINNED.keys():
             raise UsageError(f"the Kafka option {name} is not free: the log's promises depend on it")
         self._options = {"bootstrap.servers": bootstrap_servers, "log_level": 0, **given}
         self._linger_ms = linger_ms
         self._max_in_flight = max_in_flight_bytes
+        self._seconds = request_seconds
         try:
             self.admin = Admin(self._options, request_seconds)
         except KafkaException as error:
@@ -144,7 +146,7 @@ class KafkaLog(Log):
             for reader in tuple(self._readers):
                 await reader.close()
             if self._writer is not None:
-                await self._writer.close()
+                await self._writer.close(self._seconds)
                 self._writer = None
             self.admin.close()
 
@@ -210,14 +212,17 @@ class _Writer:
             self._waiting.append(turn)
             try:
                 await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._let_in()
+            except BaseException:
+                self._waiting.remove(turn)
+                self._let_in()
                 raise
+            # Only now out of the queue: nobody who came later found it empty and went first.
+            self._waiting.popleft()
         if self._fatal is not None:
             raise self._fatal
         batch = _Batch(self, len(entries), sum(entry.size() for entry in entries))
         self._bytes += batch.size
+        self._let_in()
         produce = self._producer.produce
         for index, entry in enumerate(entries):
             more: dict[str, Any] = {}
@@ -235,7 +240,8 @@ class _Writer:
         offsets: list[int] = batch.offsets
         if offsets[0] < known.ends.get(partition, 0) or self._loop.time() > known.check_at:
             known.check_at = self._loop.time() + _CHECK_SECONDS
-            await self._admin.require_same(topic)
+            with contextlib.suppress(Unavailable):  # the records are in the log, whoever answers or not
+                await self._admin.require_same(topic)
         known.ends[partition] = max(offsets[-1], known.ends.get(partition, 0))
         return offsets
 
@@ -246,13 +252,18 @@ class _Writer:
         except KafkaException as error:
             raise translate(error.args[0], topic) from error
 
-    async def close(self) -> None:
-        await self._loop.run_in_executor(None, self._producer.flush, 30.0)
-        self._stopping.set()
-        await self._loop.run_in_executor(None, self._thread.join)
+    async def close(self, seconds: float) -> None:
+        """Give what is on its way `seconds` to arrive; what did not is told to whoever waits for it."""
         for turn in self._waiting:
             if not turn.done():
                 turn.set_exception(LogClosed())
+        left = await self._loop.run_in_executor(None, self._producer.flush, seconds)
+        if left:
+            self._producer.purge()
+            await self._loop.run_in_executor(None, self._producer.flush, 1.0)
+        self._stopping.set()
+        await self._loop.run_in_executor(None, self._thread.join)
+        self._hand_over()
 
     def settled(self, batch: "_Batch") -> None:
         """Called on the polling thread (or the loop's), once for a batch."""
@@ -271,14 +282,9 @@ class _Writer:
         self._let_in()
 
     def _let_in(self) -> None:
-        if self._bytes <= self._max_bytes:
-            while self._waiting:
-                turn = self._waiting.popleft()
-                if not turn.done():
-                    # One at a time: each is counted before the next is let in.
-                    turn.set_result(None)
-                    self._loop.call_soon(self._let_in)
-                    return
+        """Let the first in the queue go on, if there is room; it lets in the next one itself."""
+        if self._waiting and self._bytes <= self._max_bytes and not self._waiting[0].done():
+            self._waiting[0].set_result(None)
 
     def _poll(self) -> None:
         while not self._stopping.is_set():

@@ -13,7 +13,7 @@ from contract import entries, take, values
 
 from lockstep.errors import UsageError
 from lockstep.log.broker import Broker, free_port
-from lockstep.log.errors import AccessDenied, LogError, TopicRecreated, Unavailable, UnknownTopic
+from lockstep.log.errors import AccessDenied, LogClosed, LogError, TopicRecreated, Unavailable, UnknownTopic
 from lockstep.log.interface import Log
 from lockstep.log.kafka import KafkaLog
 
@@ -93,11 +93,37 @@ def test_while_no_broker_answers_questions_fail_and_appends_wait(own_broker: Bro
     asyncio.run(scenario())
 
 
+def test_an_append_that_cannot_arrive_before_the_log_is_closed_is_told(
+    own_broker: Broker, topic: str
+) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(DEADLINE):
+            log = KafkaLog(own_broker.bootstrap_servers, request_seconds=2.0, max_in_flight_bytes=1_000)
+            await log.create_topic(topic)
+            await log.append(topic, 0, b"before")
+            await asyncio.to_thread(own_broker.kill)
+            try:
+                on_its_way = asyncio.create_task(log.append(topic, 0, bytes(2_000)))
+                waiting_for_room = asyncio.create_task(log.append(topic, 0, b"never sent"))
+                await asyncio.sleep(0.01)
+                await log.close()
+                with pytest.raises(Unavailable):
+                    await on_its_way
+                with pytest.raises(LogClosed):
+                    await waiting_for_room
+            finally:
+                await asyncio.to_thread(own_broker.restart)
+
+    asyncio.run(scenario())
+
+
 def test_appends_beyond_the_bound_wait_and_keep_their_order(bootstrap_servers: str, topic: str) -> None:
     async def scenario() -> None:
         async with asyncio.timeout(DEADLINE), KafkaLog(bootstrap_servers, max_in_flight_bytes=20_000) as log:
             await log.create_topic(topic)
-            appends = [asyncio.create_task(log.append(topic, 0, bytes(5_000))) for _ in range(200)]
+            appends = [asyncio.create_task(log.append(topic, 0, bytes(5_000))) for _ in range(100)]
+            await asyncio.gather(*appends[:20])  # others come while some of the first still wait
+            appends += [asyncio.create_task(log.append(topic, 0, bytes(5_000))) for _ in range(100)]
             cancelled = [append for index, append in enumerate(appends) if index % 7 == 3 and index > 50]
             await asyncio.sleep(0)
             for append in cancelled:
