@@ -1,7 +1,8 @@
 """A broadcast protocol of one, without a disk, for tests of the service: what is proposed is committed when the
 test says so. It can lose its leadership, and with it all that was proposed and not committed."""
 
-from lockstep.coordination.service import Client, Service, Settings
+from lockstep.coordination.clients import Client, Settings
+from lockstep.coordination.service import Service
 from lockstep.coordination.tree import OPEN_ACL
 from lockstep.coordination.wire.codes import Mode, Op
 from lockstep.coordination.wire.jute import Reader, pack_buffer, pack_int, pack_string
@@ -41,6 +42,7 @@ class Port:
 class Solo:
     def __init__(self, *, tick_ms: int = 100, **settings: object) -> None:
         self.now = 1_000_000
+        self.clock_error = 0
         self.epoch = 0
         self.counter = 0
         self.proposed: list[bytes] = []
@@ -48,7 +50,8 @@ class Solo:
             Settings(1, tick_ms=tick_ms, **settings),  # type: ignore[arg-type]
             command=self._command,
             wake=lambda: None,
-            now_ms=lambda: self.now,
+            now_ms=lambda: self.now + self.clock_error,
+            steady_ms=lambda: self.now,
         )
         self.lead()
 

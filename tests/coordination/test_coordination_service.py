@@ -1,10 +1,11 @@
 """What ZooKeeper promises its clients, asked of the service over its own bytes."""
 
+import pytest
 from solo_service import Caller, Solo, creation, deletion, setting
 
-from lockstep.coordination.service import Limits
+from lockstep.coordination.clients import Limits
 from lockstep.coordination.wire.codes import Code, Event, Mode, Op
-from lockstep.coordination.wire.jute import pack_int, pack_string
+from lockstep.coordination.wire.jute import BadFrame, pack_int, pack_string
 from lockstep.coordination.wire.records import (
     Connect,
     SetWatches,
@@ -136,6 +137,27 @@ def test_a_session_expires_and_takes_its_ephemeral_nodes_with_it() -> None:
     assert other.get("/mine")[0] == Code.NO_NODE
 
 
+def test_a_clock_that_jumps_expires_nobody_and_times_never_go_back() -> None:
+    solo = Solo(tick_ms=100)
+    owner = Caller(solo)
+    owner.create("/a", mode=Mode.EPHEMERAL)
+    times = []
+    for error in (3_600_000, -3_600_000, 0):
+        solo.clock_error = error
+        solo.pass_time(100)
+        times.append(read_stat(owner.set("/a", b"x")[1]).mtime)
+    assert "/a" in solo.service.tree.nodes
+    assert times == sorted(times)
+
+
+def test_requests_before_the_session_is_open_end_the_connection() -> None:
+    solo = Solo()
+    caller = Caller(solo)
+    caller.client.session = 0
+    with pytest.raises(BadFrame):
+        caller.send(Op.CREATE, creation("/a"))
+
+
 def test_a_new_leader_gives_every_session_its_full_timeout_again() -> None:
     solo = Solo(tick_ms=100)
     owner = Caller(solo)
@@ -256,7 +278,7 @@ def test_containers_go_when_they_are_empty_again_and_ttl_nodes_when_their_time_i
     assert {"/box", "/brief"} <= set(solo.service.tree.nodes), "never used is not unused"
     caller.create("/box/child")
     caller.ask(Op.DELETE, deletion("/box/child"))
-    solo.pass_time(300)
+    solo.pass_time(800)
     assert not {"/box", "/brief"} & set(solo.service.tree.nodes)
 
 

@@ -16,12 +16,13 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from lockstep.coordination.connection import Connection, parse_servers
-from lockstep.coordination.errors import ClientClosed, CoordinationError, NoNode, SessionExpired, error_for
+from lockstep.coordination.errors import ClientClosed, CoordinationError, NoNode, SessionExpired
+from lockstep.coordination.multi import Transaction
 from lockstep.coordination.states import State
 from lockstep.coordination.tree import OPEN_ACL
 from lockstep.coordination.wire.codes import Code, Event, Mode, Op
@@ -36,7 +37,6 @@ from lockstep.coordination.wire.records import (
     encode_connect,
     pack_acl,
     pack_create,
-    pack_multi,
     pack_set_watches,
     read_acl,
     read_stat,
@@ -243,9 +243,9 @@ class Client:
         body = pack_string(path) + pack_acl(acl) + pack_int(version)
         return read_stat(await self.request(Op.SET_ACL, body))
 
-    def transaction(self) -> "Transaction":
+    def transaction(self) -> Transaction:
         """Operations that happen all or not at all."""
-        return Transaction(self)
+        return Transaction(self.request)
 
     async def request(
         self, op: int, body: bytes = b"", answered: Callable[[int], None] | None = None
@@ -417,51 +417,3 @@ class Client:
         if not self._connected.done():
             self._connected.set_exception(error)
             self._connected.exception()
-
-
-class Transaction:
-    """Collects operations; `commit` sends them as one. Either all happen or none does."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._ops: list[tuple[int, bytes]] = []
-
-    def create(self, path: str, data: bytes = b"", *, flags: Mode = Mode.PERSISTENT) -> "Transaction":
-        self._ops.append((Op.CREATE, pack_create(Create(path, data, OPEN_ACL, flags))))
-        return self
-
-    def delete(self, path: str, *, version: int = -1) -> "Transaction":
-        self._ops.append((Op.DELETE, pack_string(path) + pack_int(version)))
-        return self
-
-    def set(self, path: str, data: bytes, *, version: int = -1) -> "Transaction":
-        self._ops.append((Op.SET_DATA, pack_string(path) + pack_buffer(data) + pack_int(version)))
-        return self
-
-    def check(self, path: str, version: int) -> "Transaction":
-        self._ops.append((Op.CHECK, pack_string(path) + pack_int(version)))
-        return self
-
-    async def commit(self) -> list[Any]:
-        """Each operation's result (a path, a `Stat` or None), or the error of the one that failed."""
-        body = await self._client.request(Op.MULTI, pack_multi(self._ops))
-        results: list[Any] = []
-        failure = 0
-        while True:
-            op, done, _ = body.int32(), body.flag(), body.int32()
-            if done:
-                break
-            match op:
-                case Op.CREATE:
-                    results.append(body.string())
-                case Op.SET_DATA:
-                    results.append(read_stat(body))
-                case Op.ERROR:
-                    code = body.int32()
-                    if code not in (Code.OK, Code.RUNTIME_INCONSISTENCY):
-                        failure = code
-                case _:
-                    results.append(None)
-        if failure:
-            raise error_for(failure, "the transaction")
-        return results

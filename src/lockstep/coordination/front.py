@@ -12,7 +12,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, cast
 
-from lockstep.coordination.service import Client, Service
+from lockstep.coordination.clients import Client
+from lockstep.coordination.service import Service
 from lockstep.coordination.wire.jute import BadFrame
 from lockstep.errors import LockstepError
 from lockstep.observe.logger import get_logger

@@ -170,11 +170,11 @@ class Network:
 
     async def _keep_dialling(self, peer: int) -> None:
         backoff = FIRST_BACKOFF
-        while not self._closed:
-            if (peer, "election") not in self._up and await self._dial(peer, "election"):
-                backoff = FIRST_BACKOFF
+        while not self._closed and (peer, "election") not in self._up:
+            if await self._dial(peer, "election"):
+                return
             await asyncio.sleep(backoff * random.uniform(0.75, 1.25))
-            backoff = min(2 * backoff, LAST_BACKOFF) if (peer, "election") not in self._up else FIRST_BACKOFF
+            backoff = min(2 * backoff, LAST_BACKOFF)
 
     async def _dial_quorum(self, peer: int) -> None:
         connected = await self._dial(peer, "quorum")
@@ -328,6 +328,8 @@ class Network:
                 if not self._closed:
                     logger.info("server %d lost its %s connection to %d: %s", self._me, channel, peer, reason)
                     self._on_peer(peer, channel, False)
+                    if channel == "election" and peer > self._me:
+                        self._spawn(self._keep_dialling(peer))
                 return
 
     def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> None:

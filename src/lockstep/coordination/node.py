@@ -21,10 +21,11 @@ import msgspec
 from msgspec import Struct
 
 from lockstep.coordination import membership
+from lockstep.coordination.clients import Limits, Settings
 from lockstep.coordination.front import Front
 from lockstep.coordination.membership import Member
 from lockstep.coordination.network import Network
-from lockstep.coordination.service import Limits, Service, Settings
+from lockstep.coordination.service import Service
 from lockstep.coordination.snapshots import SnapshotStore
 from lockstep.coordination.words import Words
 from lockstep.coordination.zab.interface import (
@@ -88,6 +89,8 @@ class NodeConfig(Struct, frozen=True):
     super_digest: str | None = None
     enforce_quota: bool = False
     snapshot_every: int = 100_000
+    snapshot_bytes: int = 128 << 20
+    """A snapshot is due after so many transactions, or so many bytes of them."""
     tls: Tls = Tls()
 
 
@@ -119,6 +122,7 @@ class Node:
             command=self._command,
             wake=self._wake,
             now_ms=_now_ms,
+            steady_ms=_steady_ms,
         )
         self.words = Words(self)
         self.front = Front(self.service, self.words.answer, _now_ms)
@@ -140,6 +144,7 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         self._checkpoints: dict[Token, Checkpointed] = {}
         self._since_snapshot = 0
+        self._bytes_since_snapshot = 0
         self._is_saving = False
         self._is_running = False
         self._is_stopped = False
@@ -279,7 +284,9 @@ class Node:
     def _compact(self, checkpoint: Checkpointed) -> None:
         """Drop what the checkpoint made superfluous (`zab.interface`, rule 13)."""
         assert self._commit is not None
-        at = next(i for i, record in enumerate(self._retained) if record is checkpoint)
+        at = next((i for i, record in enumerate(self._retained) if record is checkpoint), -1)
+        if at < 0:
+            return  # the machine has replaced the whole history meanwhile
         beyond = [r for r in self._retained[:at] if isinstance(r, Logged) and _end(r) > checkpoint.zxid]
         self._retained = beyond + self._retained[at:]
         self._commit.compact(tuple(map(self._encode, self._retained)), _COMPACTED)
@@ -301,7 +308,11 @@ class Node:
             case Committed(_, txns):
                 self.service.on_delivery(item)
                 self._since_snapshot += len(txns)
-                if self._since_snapshot >= self.config.snapshot_every and not self._is_saving:
+                self._bytes_since_snapshot += sum(map(len, txns))
+                if not self._is_saving and (
+                    self._since_snapshot >= self.config.snapshot_every
+                    or self._bytes_since_snapshot >= self.config.snapshot_bytes
+                ):
                     self._spawn(self._checkpoint())
             case _:
                 self.service.on_delivery(item)
@@ -310,7 +321,7 @@ class Node:
 
     async def _checkpoint(self) -> None:
         self._is_saving = True
-        self._since_snapshot = 0
+        self._since_snapshot = self._bytes_since_snapshot = 0
         try:
             zxid, reference = await self.snapshots.save(self.service.tree)
         except LockstepError as error:
@@ -398,6 +409,10 @@ class Node:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _end(record: Logged) -> int:

@@ -13,22 +13,24 @@ What clients are promised, and where it is kept:
    `grace_ms` without a leader are clients sent elsewhere.
 """
 
+import hmac
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from lockstep.coordination import access, reads, results, transactions
-from lockstep.coordination.preparation import CONNECTION_LOST, EXPIRED, Preparation
-from lockstep.coordination.sessions import SessionTracker, negotiate
+from lockstep.coordination.clients import Client, Latency, Settings
+from lockstep.coordination.leadership import Forward, Leadership, decode_forward, encode_forward
+from lockstep.coordination.preparation import CONNECTION_LOST
+from lockstep.coordination.sessions import negotiate
 from lockstep.coordination.transactions import SessionClosed, SessionOpened, Submission, Transaction
 from lockstep.coordination.tree import Applied, Tree
 from lockstep.coordination.watches import WatchTable
-from lockstep.coordination.wire.codes import CONTAINER_OWNER, Code, Op, owner_ttl
+from lockstep.coordination.wire.codes import Code, Op
 from lockstep.coordination.wire.jute import BadFrame, Reader, pack_string
 from lockstep.coordination.wire.records import (
     REQUEST_HEADER,
@@ -63,91 +65,6 @@ _WRITES = frozenset((*_CREATIONS, *_CHANGES))
 _NO_PASSWORD = bytes(16)
 
 
-class Limits(Struct, frozen=True):
-    """What one peer may ask of a server."""
-
-    request_bytes: int = 1_048_575
-    connections_per_address: int = 1000
-    connections: int = 20_000
-    outstanding_per_connection: int = 2000
-    outstanding: int = 20_000
-
-
-class Settings(Struct, frozen=True):
-    server: int
-    tick_ms: int = 2000
-    grace_ms: int = 10_000
-    enforce_quota: bool = False
-    super_digest: str | None = None
-    config_text: str = ""
-    limits: Limits = Limits()
-
-
-class Port(Protocol):
-    """A client's connection, as the service needs it."""
-
-    def write(self, frame: bytes) -> None: ...
-
-    def close(self) -> None:
-        """Close once everything written so far is sent."""
-
-    def pause(self) -> None:
-        """Read nothing more from the client for now."""
-
-    def resume(self) -> None: ...
-
-
-class Forward(Struct, frozen=True, array_like=True):
-    """What a server tells the leader: signs of life, sessions that it took over, and requests."""
-
-    touched: tuple[int, ...]
-    attached: tuple[int, ...]
-    submissions: tuple[Submission, ...]
-
-
-_forward_encoder = msgspec.msgpack.Encoder()
-_forward_decoder = msgspec.msgpack.Decoder(Forward)
-
-
-class Client:
-    """One connection. `queue` holds what must be answered in order: numbers of writes, and reads."""
-
-    def __init__(self, port: Port, address: str, since_ms: int) -> None:
-        self.port = port
-        self.address = address
-        self.since_ms = since_ms
-        self.session = 0
-        self.timeout = 0
-        self.is_connected = False
-        self.is_closed = False
-        self.close_with_connection = False
-        self.identities: tuple[access.Identity, ...] = (("ip", address),)
-        self.queue: deque[int | tuple[int, int, bytes]] = deque()
-        self.is_paused = False
-        self.received = 0
-        self.sent = 0
-
-
-class Latency:
-    """How long clients waited for their writes, in milliseconds."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self.least = 0.0
-        self.most = 0.0
-
-    def add(self, milliseconds: float) -> None:
-        self.least = min(self.least, milliseconds) if self.count else milliseconds
-        self.most = max(self.most, milliseconds)
-        self.total += milliseconds
-        self.count += 1
-
-    def summary(self) -> tuple[int, float, int]:
-        """(least, mean, most)"""
-        return int(self.least), round(self.total / self.count, 4) if self.count else 0.0, int(self.most)
-
-
 class _Pending(Struct):
     """A write that this server owes an answer for."""
 
@@ -166,28 +83,29 @@ class Service:
         command: Callable[[Command], None],
         wake: Callable[[], None],
         now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
     ) -> None:
-        """`command` speaks to the protocol machine, `wake` asks for `flush()` soon, `now_ms` is wall time."""
+        """`command` speaks to the protocol machine, `wake` asks for `flush()` soon. `now_ms` is the time of
+        day, which may jump; `steady_ms` never does, and all waiting follows it."""
         self.settings = settings
         self.tree = Tree()
         self.watches: WatchTable[Hashable] = WatchTable()
         self.clients: dict[Client, None] = {}
         self.role: Looking | Following | Leading = Looking("starting")
-        self.tracker = SessionTracker(max(1, settings.tick_ms // 10))
         self._by_session: dict[int, Client] = {}
         self._command = command
         self._wake = wake
         self._now_ms = now_ms
-        self._preparation: Preparation | None = None
+        self._steady_ms = steady_ms
+        self._leadership: Leadership | None = None
         self._has_served = False
-        self._looking_since = now_ms()
+        self._looking_since = steady_ms()
         self._sequence = now_ms() << 20
         self._session_counter = 0
         self._pending: dict[int, _Pending] = {}
         self._unsent: list[Submission] = []
         self._attached: list[int] = []
         self._touched: set[int] = set()
-        self._proposals: list[bytes] = []
         self._paused: dict[Client, None] = {}
         self._awake = False
         self.received = 0
@@ -224,9 +142,10 @@ class Service:
             return
         if len(frame) < 8:
             raise BadFrame("a request without a header")
+        if not client.session:
+            raise BadFrame("a request before the session is open")
         xid, op = REQUEST_HEADER.unpack_from(frame)
-        if client.session:
-            self._touched.add(client.session)
+        self._touched.add(client.session)
         if op in _WRITES:
             self._write(client, xid, op, frame[8:])
         elif client.queue and op not in (Op.PING, Op.AUTH):
@@ -237,18 +156,19 @@ class Service:
 
     def on_tick(self) -> None:
         """Call this a few times per tick."""
-        now = self._now_ms()
         if isinstance(self.role, Looking):
-            if now - self._looking_since > self.settings.grace_ms and self.clients:
-                logger.warning("no leader for %d ms: clients are sent elsewhere", now - self._looking_since)
+            waited = self._steady_ms() - self._looking_since
+            if waited > self.settings.grace_ms and self.clients:
+                logger.warning("no leader for %d ms: clients are sent elsewhere", waited)
                 for client in list(self.clients):
                     self._drop(client)
             return
-        if self._preparation is not None:
-            for session in self._touched:
-                self.tracker.touch(session, now)
+        if self._leadership is not None:
+            self._leadership.touch(self._touched)
             self._touched.clear()
-            self._expire(now)
+            self._leadership.clear_away()
+            if self._leadership.proposals:
+                self._rouse()
         elif self._touched:
             self._rouse()
 
@@ -263,17 +183,21 @@ class Service:
                 self._request(origin, payload)
             case Looking():
                 if not isinstance(self.role, Looking):
-                    self._looking_since = self._now_ms()
+                    self._looking_since = self._steady_ms()
                     self.elections += 1
                 self.role = item
-                self._preparation = None
-                self._proposals.clear()
+                self._leadership = None
             case Following():
                 self._serve(item)
             case Leading():
-                self._preparation = Preparation(self.tree, enforce_quota=self.settings.enforce_quota)
-                timeouts = {session: s.timeout for session, s in self.tree.sessions.items()}
-                self.tracker.restart(timeouts, self._now_ms())
+                self._leadership = Leadership(
+                    self.settings.server,
+                    self.tree,
+                    now_ms=self._now_ms,
+                    steady_ms=self._steady_ms,
+                    bucket_ms=max(1, self.settings.tick_ms // 10),
+                    enforce_quota=self.settings.enforce_quota,
+                )
                 self._serve(item)
             case FromLeader():
                 pass
@@ -291,18 +215,18 @@ class Service:
         self._awake = False
         if isinstance(self.role, Looking):
             return
-        if self._unsent or self._attached or (self._touched and self._preparation is None):
+        leadership = self._leadership
+        if self._unsent or self._attached or (self._touched and leadership is None):
             forward = Forward(tuple(self._touched), tuple(self._attached), tuple(self._unsent))
             self._touched.clear()
             self._attached.clear()
             self._unsent.clear()
-            if self._preparation is not None:
-                self._prepare(self.settings.server, forward)
+            if leadership is not None:
+                leadership.take(self.settings.server, forward)
             else:
-                self._command(ToLeader(_forward_encoder.encode(forward)))
-        if self._proposals and isinstance(self.role, Leading):
-            proposals = tuple(self._proposals)
-            self._proposals.clear()
+                self._command(ToLeader(encode_forward(forward)))
+        if leadership is not None and leadership.proposals and isinstance(self.role, Leading):
+            proposals, leadership.proposals = tuple(leadership.proposals), []
             self._command(Propose(proposals, self.role.epoch))
 
     @property
@@ -340,7 +264,7 @@ class Service:
 
     def _attach(self, client: Client, connect: Connect) -> None:
         known = self.tree.sessions.get(connect.session)
-        if known is None or known.password != connect.password:
+        if known is None or not hmac.compare_digest(known.password, connect.password):
             self._expired(client, connect)
             return
         self._attached.append(connect.session)
@@ -366,23 +290,6 @@ class Service:
         has_flag = connect.read_only is not None
         self._send(client, connect_reply(0, 0, _NO_PASSWORD, with_read_only=has_flag))
         self._drop(client)
-
-    def _expire(self, now: int) -> None:
-        assert self._preparation is not None
-        closing = [Submission(0, session, Op.CLOSE_SESSION, EXPIRED) for session in self.tracker.expired(now)]
-        due = [path for path in self.tree.containers if self._is_unused(path)]
-        due += [path for path in self.tree.ttls if self._is_unused(path)]
-        deletions = [Submission(0, 0, Op.DELETE_CONTAINER, pack_string(path)) for path in sorted(due)]
-        if closing or deletions:
-            self._prepare(self.settings.server, Forward((), (), tuple(closing + deletions)))
-
-    def _is_unused(self, path: str) -> bool:
-        node = self.tree.nodes[path]
-        if node.children:
-            return False
-        if node.owner == CONTAINER_OWNER:
-            return node.cversion > 0
-        return self._now_ms() - node.mtime > owner_ttl(node.owner)
 
     # Writes.
 
@@ -429,24 +336,9 @@ class Service:
         self._rouse()
 
     def _request(self, origin: int, payload: bytes) -> None:
-        if self._preparation is not None:
-            self._prepare(origin, _forward_decoder.decode(payload))
-
-    def _prepare(self, origin: int, forward: Forward) -> None:
-        preparation = self._preparation
-        assert preparation is not None
-        now = self._now_ms()
-        for session in forward.attached:
-            preparation.attach(session, origin)
-        for session in forward.touched:
-            self.tracker.touch(session, now)
-        for submission in forward.submissions:
-            if submission.session and submission.body != EXPIRED:
-                self.tracker.touch(submission.session, now)
-            transaction = preparation.prepare(origin, submission, now)
-            if transaction is not None:
-                self._proposals.append(transactions.encode(transaction))
-        self._rouse()
+        if self._leadership is not None:
+            self._leadership.take(origin, decode_forward(payload))
+            self._rouse()
 
     def _apply(self, zxid: int, payload: bytes) -> None:
         transaction = transactions.decode(payload)
@@ -455,12 +347,8 @@ class Service:
             pending = self._pending.pop(transaction.sequence, None)
         applied = self.tree.apply(zxid, transaction, details=pending is not None)
         self.applied += 1
-        if self._preparation is not None:
-            self._preparation.applied(transaction)
-            if isinstance(transaction.operation, SessionOpened):
-                self.tracker.add(transaction.session, transaction.operation.timeout, self._now_ms())
-            elif isinstance(transaction.operation, SessionClosed):
-                self.tracker.remove(transaction.session)
+        if self._leadership is not None:
+            self._leadership.applied(transaction)
         for event, path in applied.events:
             hearers = self.watches.fire(event, path)
             if hearers:

@@ -23,15 +23,17 @@ public class CuratorProbe {
     List<ConnectionState> states = Collections.synchronizedList(new ArrayList<>());
     client.getConnectionStateListenable().addListener((c, state) -> states.add(state));
     client.start();
-    client.blockUntilConnected(15, TimeUnit.SECONDS);
+    client.blockUntilConnected(60, TimeUnit.SECONDS);
     InterProcessMutex mutex = new InterProcessMutex(client, "/curator/mutex");
-    if (!mutex.acquire(10, TimeUnit.SECONDS)) {
+    if (!mutex.acquire(60, TimeUnit.SECONDS)) {
       throw new IllegalStateException("no mutex");
     }
     mutex.release();
     LeaderLatch latch = new LeaderLatch(client, "/curator/latch", "probe");
     latch.start();
-    latch.await(10, TimeUnit.SECONDS);
+    if (!latch.await(60, TimeUnit.SECONDS)) {
+      throw new IllegalStateException("no leadership");
+    }
     client.create().creatingParentsIfNeeded().forPath("/curator/counter", "0".getBytes());
     System.out.println("READY");
     BufferedReader input = new BufferedReader(new InputStreamReader(System.in));

@@ -35,6 +35,7 @@ def test_curator_on_a_survivor_never_sees_that_the_leader_died(
         wait_until(
             lambda: int(ensemble.figures(survivor).get("zk_packets_received", 0)) > received + 100,
             "the probe goes on counting",
+            seconds=60,
         )
         shown, _ = probe.communicate("end\n", timeout=60)
     finally:

@@ -66,7 +66,8 @@ def test_a_server_that_lost_its_disk_gets_everything_back(tmp_path: Path) -> Non
     async def run() -> None:
         with Ensemble(tmp_path, tick_ms=500, options=["--snapshot-every", "100"]) as ensemble:
             follower = next(s for s in ensemble.running if s != ensemble.wait_leader())
-            async with Client(ensemble.connect_string) as client:
+            others = ",".join(str(m.client) for s, m in ensemble.members.items() if s != follower)
+            async with Client(others) as client:
                 await client.create("/all")
                 for number in range(150):
                     await client.create(f"/all/{number}")
