@@ -95,7 +95,8 @@ def _latencies(bootstrap_servers: str, seconds: float) -> tuple[float, float, fl
             stopping.set()
             for thread in threads:
                 thread.join()
-            ours.close()
+            for reader in (ours, plain_reader, clean_reader):
+                reader.close()
             process.stop(egress)
     plain, deduplicated, behind = (median(_second_half(latencies[name])) for name in readers)
     return plain, deduplicated, behind

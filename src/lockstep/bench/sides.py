@@ -73,6 +73,7 @@ class Side(ABC):
     def stop(self) -> None:
         if hasattr(self, "probe"):
             self.probe.close()
+        self.close_reader()
         self.end()
 
     def load(self, rate: int, seconds: float) -> Load:
@@ -115,6 +116,9 @@ class Side(ABC):
     def reader(self) -> Callable[[float], Iterable[bytes]]: ...
 
     @abstractmethod
+    def close_reader(self) -> None: ...
+
+    @abstractmethod
     def pids(self) -> list[int]:
         """The processes that lead the side's process groups, one for each site."""
 
@@ -154,6 +158,9 @@ class PlainSide(Side):
 
     def reader(self) -> Callable[[float], Iterable[bytes]]:
         return lambda timeout: values(self._consumer, timeout)
+
+    def close_reader(self) -> None:
+        self._consumer.close()
 
     def pids(self) -> list[int]:
         return [self._process.pid]
@@ -207,8 +214,12 @@ class LockstepSide(Side):
             self.job.stop()
 
     def reader(self) -> Callable[[float], Iterable[bytes]]:
-        consumer = self.job.consumer()
-        return lambda timeout: [record.value or b"" for record in consumer.records(timeout)]
+        self._consumer = self.job.consumer()
+        return lambda timeout: [record.value or b"" for record in self._consumer.records(timeout)]
+
+    def close_reader(self) -> None:
+        if hasattr(self, "_consumer"):
+            self._consumer.close()
 
     def pids(self) -> list[int]:
         return [int(site["pid"]) for site in self.job.status()["sites"].values() if site.get("pid")]
