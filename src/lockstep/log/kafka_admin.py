@@ -199,7 +199,8 @@ class Admin:
     ) -> LogError:
         """Ask Kafka what lies behind an error that concerns one partition."""
         try:
-            if error.code() in MISSING:
+            # librdkafka says "destroyed" for records of a partition that vanished under them.
+            if error.code() in MISSING or error.code() == KafkaError._DESTROY:
                 await self.require_same(topic, identity)
                 known = self.known[topic]
                 if not 0 <= partition < known.partitions:
