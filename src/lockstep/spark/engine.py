@@ -27,6 +27,8 @@ Requested = Literal["realtime", "microbatch", "auto"]
 REALTIME_BATCH_MS = 60_000
 """Long: each boundary stalls a site for some 300 ms, which only the other sites hide."""
 MICROBATCH_MS = 500
+_IDLE_SEALS = 2
+"""Batches after the last input: in the first the watermark passes, in the second a window that it closed comes out."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,16 @@ class Progress:
     phase_ms: int
     positions: dict[str, dict[int, int]]
     lag: int
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """An input record that may be what no site can process: see `seals.skip`."""
+
+    topic: str
+    shard: int
+    offset: int
+    reason: str
 
 
 def plan(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> DataFrame:
@@ -140,6 +152,12 @@ def progress(spark: SparkSession, now_ms: int) -> Progress:
     return Progress(state["batch"], max(0, now_ms - began) if began else 0, positions, lag)
 
 
+def suspect(spark: SparkSession) -> Suspect | None:
+    """The record that the last failed task had in hand, or None. Local Spark only."""
+    text = spark._jvm.io.lockstep.Suspect.json()
+    return Suspect(**json.loads(text)) if text else None
+
+
 def failure(error: BaseException) -> LockstepError:
     """What a person should read of a failed query: our own words if they are in it, else Spark's first line."""
     text = str(error)
@@ -217,6 +235,7 @@ def _source(spark: SparkSession, topic: str, pipeline: Pipeline, settings: Engin
         .option("startingOffsets", settings.starting_offsets)
         .option("sealIntervalMs", settings.batch_length_ms)
         .option("maxRecordsPerSeal", settings.max_records_per_batch)
+        .option("idleSeals", _IDLE_SEALS)
         .options(**_kafka(pipeline, settings))
         .load()
     )

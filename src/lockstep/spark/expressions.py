@@ -14,7 +14,7 @@ def _names(text: str) -> frozenset[str]:
 
 PURE: Final = _names(
     """
-    Alias AttributeReference Literal OuterReference Cast KnownNullable KnownNotNull
+    Alias AttributeReference Literal With CommonExpressionDef CommonExpressionRef OuterReference Cast KnownNullable KnownNotNull
     PreciseTimestampConversion AggregateExpression LambdaFunction NamedLambdaVariable SortOrder
     GetStructField GetArrayStructFields GetArrayItem GetMapValue StaticInvoke Invoke TimeAdd
     DateAddInterval TimestampAddInterval SubtractTimestamps SubtractDates TimestampAdd TimestampDiff
@@ -137,7 +137,7 @@ INJECTIVE: Final = frozenset(
 
 REALTIME_OPERATORS: Final = _names(
     """
-    Project Filter SubqueryAlias View Generate Expand Aggregate Deduplicate LocalRelation
+    Project Filter SubqueryAlias View Generate Expand Aggregate Deduplicate LocalRelation LogicalRDD
     OneRowRelation StreamingRelationV2 StreamingDataSourceV2Relation ResolvedHint WithCTE
     CTERelationDef CTERelationRef
     """

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -175,15 +176,16 @@ _SOURCE_COLUMNS = {
 
 
 def _run(path: Path) -> Any:
+    from pyspark import cloudpickle
+
     name = f"lockstep_pipeline_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is no Python file", hint="its name has to end in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # so that pickled functions find their module again
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # as if it were run: its neighbours can be imported
+    sys.modules[name] = module
+    _reach_neighbours(str(path.resolve().parent))
+    cloudpickle.register_pickle_by_value(module)  # Python workers do not know it by this name
     try:
         spec.loader.exec_module(module)
     except UsageError:
@@ -193,6 +195,15 @@ def _run(path: Path) -> Any:
     except Exception as error:
         raise UsageError(f"{path} raises {type(error).__name__}: {error}", hint="correct the file") from error
     return module
+
+
+def _reach_neighbours(folder: str) -> None:
+    """As if the file were run: modules beside it can be imported, here and in Spark's Python workers."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in known:
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, known)])
 
 
 def _accepts(function: Function, count: int) -> None:

@@ -6,6 +6,7 @@ Each setting below is there because a site needs it to be fast, or equal to the 
 - no adaptive execution: the number of a reducer is part of an output's identity;
 - RocksDB with checkpoint format 2: format 1 reuses file names, so a checkpoint could not be copied while live;
 - no batches without data: they come and go with the clock, and a sealed batch would lose its number;
+- progress is written in step with the batches, also where Spark would put it off (stateless real-time queries);
 - the allow-list of Real-Time Mode is off, since it knows only Spark's own sinks: our guard takes its place.
 """
 
@@ -35,6 +36,7 @@ _FIXED = {
     ),
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
+    "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
 }
 _DEFAULTS = {
     "spark.ui.enabled": "false",

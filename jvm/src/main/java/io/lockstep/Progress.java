@@ -42,4 +42,8 @@ public final class Progress {
     public static void read(String topic, int shard, long next, long behind) {
         SHARDS.computeIfAbsent(topic, name -> new ConcurrentHashMap<>()).put(shard, new At(next, behind));
     }
+
+    public static void forget(String topic) {
+        SHARDS.remove(topic);
+    }
 }

@@ -36,20 +36,20 @@ import org.slf4j.LoggerFactory;
  * A run's seals topic: {@link Seals} kept up to date from Kafka, and proposals appended to it.
  *
  * <p>One for each query, shared by its sources. It is read to its end when it is opened. In micro-batch a thread
- * then follows it and proposes the next seal at a fixed interval, when there is new input, and a few more after
- * the last input, so that watermarks pass. All sites propose; the topic's order decides, so none is needed.
+ * then follows it and proposes the next seal at a fixed interval, when there is new input; after the last
+ * input a few more ({@code idleSeals}), so that watermarks pass. All sites propose; the topic's order decides, so none is needed.
  */
 final class SealTopic implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SealTopic.class);
     private static final Map<String, SealTopic> OPEN = new HashMap<>();
     private static final long PATIENCE_MS = 60_000;
-    private static final int IDLE_SEALS = 2;
 
     private final String key;
     private final String site;
     private final List<String> topics;
     private final boolean fromLatest;
     private final int intervalMs;
+    private final int idleSeals;
     private final long mostRecords;
     private final TopicPartition partition;
     private final Admin admin;
@@ -98,6 +98,7 @@ final class SealTopic implements AutoCloseable {
                     "startingOffsets is " + settings.text("startingOffsets", ""), "use earliest or latest");
         };
         this.intervalMs = settings.integer("sealIntervalMs", 500);
+        this.idleSeals = settings.integer("idleSeals", 0);
         this.mostRecords = settings.integer("maxRecordsPerSeal", 1_000_000);
         Map<String, Object> kafka = settings.kafka();
         this.admin = Admin.create(kafka);
@@ -350,7 +351,7 @@ final class SealTopic implements AutoCloseable {
             return false;
         }
         idle = grew ? 0 : idle + 1;
-        if (idle > IDLE_SEALS || (number == 0 && !grew)) {
+        if (idle > idleSeals || (number == 0 && !grew)) {
             lastSealNanos = System.nanoTime();
             return false;
         }

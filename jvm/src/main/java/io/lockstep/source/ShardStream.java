@@ -1,6 +1,7 @@
 package io.lockstep.source;
 
 import io.lockstep.LockstepException;
+import io.lockstep.Progress;
 import io.lockstep.Settings;
 import java.util.Map;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -125,6 +126,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
     public void stop() {
         run.close();
         ShardConsumer.forget(source);
+        Progress.forget(topic);
     }
 
     @Override
