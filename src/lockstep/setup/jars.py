@@ -36,7 +36,10 @@ SETS: dict[str, tuple[Module, ...]] = {
         Module("org.apache.commons", "commons-pool2", "2.13.1"),
     ),
     # The embedded broker. Its classpath never meets Spark's.
-    "kafka": (Module("org.apache.kafka", "kafka_2.13", "4.3.1", transitive=True),),
+    "kafka": (
+        Module("org.apache.kafka", "kafka_2.13", "4.3.1", transitive=True),
+        Module("org.slf4j", "slf4j-simple", "1.7.36"),  # else the broker's warnings go nowhere
+    ),
     # The last Kafka that keeps its metadata in ZooKeeper: only for experiments on coordination.
     "kafka-zookeeper": (Module("org.apache.kafka", "kafka_2.13", "3.9.1", transitive=True),),
 }
