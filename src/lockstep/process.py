@@ -25,7 +25,14 @@ from lockstep.errors import LockstepError
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_Job = tuple["Future[subprocess.Popen[bytes]]", Sequence[str], dict[str, str] | None, Path | None, int | IO[bytes], bool]
+_Job = tuple[
+    "Future[subprocess.Popen[bytes]]",
+    Sequence[str],
+    dict[str, str] | None,
+    Path | None,
+    int | IO[bytes],
+    bool,
+]
 _jobs: "queue.SimpleQueue[_Job]" = queue.SimpleQueue()
 _launcher_lock = threading.Lock()
 _launcher_pid = 0
@@ -90,9 +97,7 @@ def wait_gone(pid: int, timeout: float) -> bool:
     return True
 
 
-def _launched(
-    future: "Future[subprocess.Popen[bytes]]", command: Sequence[str]
-) -> "subprocess.Popen[bytes]":
+def _launched(future: "Future[subprocess.Popen[bytes]]", command: Sequence[str]) -> "subprocess.Popen[bytes]":
     try:
         return future.result()
     except FileNotFoundError as error:
