@@ -6,7 +6,7 @@ any operator of Spark; batches end at sealed positions, so that they are equal o
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ REALTIME_BATCH_MS = 60_000
 """Long: each boundary stalls a site for some 300 ms, which only the other sites hide."""
 MICROBATCH_MS = 500
 _IDLE_SEALS = 2
-"""Batches after the last input: in the first the watermark passes, in the second a window that it closed comes out."""
+"""Batches after the last input: the watermark passes in one, what it closed comes out in the next."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,11 @@ class Suspect:
     reason: str
 
 
-def plan(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> DataFrame:
+def plan(
+    spark: SparkSession, pipeline: Pipeline, settings: EngineSettings, *, idle_seals: int = 0
+) -> DataFrame:
     """The user's output as a streaming DataFrame, before it is fitted to the sink."""
-    inputs = [_source(spark, topic, pipeline, settings) for topic in pipeline.inputs]
+    inputs = [_source(spark, topic, pipeline, settings, idle_seals) for topic in pipeline.inputs]
     try:
         output = pipeline(*inputs)
     except (PySparkException, UsageError):
@@ -118,6 +120,8 @@ def start(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> 
     findings = guard.check(output, settings.engine, settings.allow, shards=shards)
     if findings:
         raise guard.refusal(findings)
+    if settings.engine == "microbatch" and guard.has_watermark(output):
+        output = plan(spark, pipeline, settings, idle_seals=_IDLE_SEALS)
     rows = fit(output, pipeline.key, settings.engine, shards)
     writer = (
         rows.writeStream.format("lockstep")
@@ -133,7 +137,9 @@ def start(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> 
     if settings.engine == "realtime":
         writer = writer.outputMode("update").trigger(realTime=f"{settings.batch_length_ms} milliseconds")
     else:
-        writer = writer.outputMode(_output_mode(output)).trigger(processingTime="0 seconds")
+        writer = writer.outputMode(pipeline.output_mode or _output_mode(output)).trigger(
+            processingTime="0 seconds"
+        )
     try:
         return writer.start()
     except PySparkException as error:
@@ -224,7 +230,9 @@ def _binary(output: DataFrame, column: str) -> Any:
     return expression.cast("string").cast("binary")
 
 
-def _source(spark: SparkSession, topic: str, pipeline: Pipeline, settings: EngineSettings) -> DataFrame:
+def _source(
+    spark: SparkSession, topic: str, pipeline: Pipeline, settings: EngineSettings, idle_seals: int
+) -> DataFrame:
     return (
         spark.readStream.format("lockstep")
         .option("topic", topic)
@@ -235,7 +243,7 @@ def _source(spark: SparkSession, topic: str, pipeline: Pipeline, settings: Engin
         .option("startingOffsets", settings.starting_offsets)
         .option("sealIntervalMs", settings.batch_length_ms)
         .option("maxRecordsPerSeal", settings.max_records_per_batch)
-        .option("idleSeals", _IDLE_SEALS)
+        .option("idleSeals", idle_seals)
         .options(**_kafka(pipeline, settings))
         .load()
     )
@@ -249,14 +257,11 @@ def _kafka(pipeline: Pipeline, settings: EngineSettings) -> dict[str, str]:
 
 def _output_mode(output: DataFrame) -> str:
     """Append where the plan allows it: with a watermark a window is emitted once, when it is closed."""
-    checker = output.sparkSession._jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    modes: Mapping[str, Callable[[], Any]] = {
-        "append": output.sparkSession._jvm.org.apache.spark.sql.streaming.OutputMode.Append,
-    }
-    for name, mode in modes.items():
-        try:
-            checker.checkForStreaming(output._jdf.queryExecution().analyzed(), mode())
-        except Exception:
-            continue
-        return name
-    return "update"
+    jvm = output.sparkSession._jvm
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        append = jvm.org.apache.spark.sql.streaming.OutputMode.Append()
+        checker.checkForStreaming(output._jdf.queryExecution().analyzed(), append)
+    except PySparkException:
+        return "update"
+    return "append"

@@ -14,7 +14,8 @@ def _names(text: str) -> frozenset[str]:
 
 PURE: Final = _names(
     """
-    Alias AttributeReference Literal With CommonExpressionDef CommonExpressionRef OuterReference Cast KnownNullable KnownNotNull
+    With CommonExpressionDef CommonExpressionRef
+    Alias AttributeReference Literal OuterReference Cast KnownNullable KnownNotNull
     PreciseTimestampConversion AggregateExpression LambdaFunction NamedLambdaVariable SortOrder
     GetStructField GetArrayStructFields GetArrayItem GetMapValue StaticInvoke Invoke TimeAdd
     DateAddInterval TimestampAddInterval SubtractTimestamps SubtractDates TimestampAdd TimestampDiff

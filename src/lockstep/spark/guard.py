@@ -60,6 +60,12 @@ def refusal(findings: Sequence[Finding]) -> UsageError:
     )
 
 
+def has_watermark(dataframe: DataFrame) -> bool:
+    return any(
+        _name(node) == "EventTimeWatermark" for node in _nodes(dataframe._jdf.queryExecution().analyzed())
+    )
+
+
 def _operators(plan: Any, engine: Engine) -> Iterator[Finding]:
     known = table.REALTIME_OPERATORS if engine == "realtime" else table.MICROBATCH_OPERATORS
     for node in _nodes(plan):
@@ -169,9 +175,10 @@ def _python(expression: Any, engine: Engine, where: str, name: str) -> Iterator[
 
 def _shape(plan: Any, engine: Engine, shards: int | None) -> Iterator[Finding]:
     """Rule 10: one input in order, at most one shuffle, and a key's rows all in one shard."""
-    if engine != "realtime":
-        return
     nodes = list(_nodes(plan))
+    if engine == "microbatch":
+        yield from _first_of_equals(nodes, plan)
+        return
     sources = sum(_name(node).startswith("StreamingRelation") for node in nodes)
     if sources > 1:
         yield Finding(
@@ -195,6 +202,20 @@ def _shape(plan: Any, engine: Engine, shards: int | None) -> Iterator[Finding]:
                 "GroupingKey",
                 f"the rows of one {', '.join(map(_short, keys)) or 'group'} could come from several partitions",
                 "group by the message key (the column key, cast as you like), among others",
+            )
+
+
+def _first_of_equals(nodes: Sequence[Any], plan: Any) -> Iterator[Finding]:
+    """In a micro-batch it is the shuffle that decides which of several equal rows comes first."""
+    for node in nodes:
+        if not _name(node).startswith("Deduplicate"):
+            continue
+        keys = list(_sequence(node.keys()))
+        if len(keys) < node.output().size() and not any(_comes_from_shard(key, plan) for key in keys):
+            yield Finding(
+                _name(node),
+                f"dropDuplicates by {', '.join(map(_short, keys))} keeps any one of equal rows",
+                "add the message key to its columns, or use groupBy with min_by(struct(...), _sn)",
             )
 
 

@@ -52,6 +52,11 @@ class Pipeline:
         return {name[6:]: value for name, value in self.options.items() if name.startswith("kafka.")}
 
     @property
+    def output_mode(self) -> str:
+        """`append` or `update` where the user chose one; it matters in micro-batch alone."""
+        return self.options.get("outputMode", "")
+
+    @property
     def fingerprint(self) -> str:
         """A hash of the declaration and the function: another one must not go on with this one's checkpoint."""
         try:
@@ -88,7 +93,7 @@ def pipeline(
     """Declare a function as a pipeline.
 
     `key`: the output column that becomes the Kafka key. `options`: `spark.*` for the session, `kafka.*` for
-    Kafka's clients, by their own names.
+    Kafka's clients and `outputMode` for micro-batches, by their own names.
     """
     if isinstance(inputs, str) or not inputs:
         raise UsageError("a pipeline needs a list of input topics", hint=_DECLARATION)
@@ -100,9 +105,11 @@ def pipeline(
     if output in inputs:
         raise UsageError(f"{output!r} is both input and output", hint="write to another topic")
     for option in options or {}:
-        if not option.startswith(("spark.", "kafka.")):
+        if not option.startswith(("spark.", "kafka.")) and option != "outputMode":
             raise UsageError(f"unknown option {option!r}", hint="options begin with spark. or kafka.")
     texts = {option: _text(value) for option, value in (options or {}).items()}
+    if texts.get("outputMode", "update") not in ("append", "update"):
+        raise UsageError(f"outputMode is {texts['outputMode']!r}", hint="use append or update")
 
     def declare(function: Function) -> Pipeline:
         if not callable(function):
