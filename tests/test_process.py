@@ -63,7 +63,10 @@ def test_a_child_that_a_short_lived_thread_started_lives_on() -> None:
 
 
 def test_stop_asks_first_and_kills_what_does_not_listen(tmp_path: Path) -> None:
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "print('deaf', flush=True); time.sleep(600)"
+    )
     log = tmp_path / "log"
     child = process.launch([sys.executable, "-c", deaf], log=log)
     while not log.read_text():
