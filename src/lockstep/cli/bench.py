@@ -14,6 +14,7 @@ from lockstep.errors import UsageError
 EXPERIMENTS: dict[str, str] = {
     "latency": "Plain Spark beside Lockstep with 1, 2 and 3 sites in calm weather; deduplication apart.",
     "failover": "kill -9 of sites beside a plain Spark that is restarted; micro-batch at 42,000 events a second.",
+    "coordination": "Leader kills at 3, 5 and 7 servers, each variant beside ZooKeeper 3.9.5; throughput, memory.",
     "host": "Messages per second and latency of the real protocol host between two processes.",
 }
 """Name -> one line. Each `lockstep.bench.<name>` has `run(quick: bool, console: Console) -> Report` and,
