@@ -1,7 +1,7 @@
 """The timing model of a recovery (RT-ZooKeeper paper, section 4, equations 1 to 8), as code.
 
-An estimate that guides the choice of the waits; the paper's section 5 calls it no bound, and neither do we. All times
-are in seconds, `servers` is the number that takes part in the recovery: after a crash, one less than the
+An estimate that guides the choice of the waits; the paper's section 5 calls it no bound, and neither do we.
+All times are in seconds, `servers` is the number that takes part in the recovery: after a crash, one less than the
 ensemble (section 6).
 """
 

@@ -299,7 +299,11 @@ def test_3_3_2_only_the_leader_updates_the_table_and_a_quorum_commits_it_twice()
     updates = [s for s in ensemble.sent if isinstance(s.message, TableUpdate)]
     assert {s.sender for s in updates} == {leader}
     assert len({s.message.table.version for s in updates}) == 2
-    names = [s.name for s in ensemble.sent if s.name in ("AckEpoch", "TableUpdate", "TableAck", "NewLeader", "UpToDate")]
+    names = [
+        s.name
+        for s in ensemble.sent
+        if s.name in ("AckEpoch", "TableUpdate", "TableAck", "NewLeader", "UpToDate")
+    ]
     first_ack, first_new = names.index("TableAck"), names.index("NewLeader")
     assert names.index("AckEpoch") < names.index("TableUpdate") < first_ack < first_new
     second = names.index("TableUpdate", first_new)
@@ -378,7 +382,9 @@ def test_3_3_synchronised_transactions_are_on_disk_before_newleader_is_acknowled
         since = ensemble.now
         seen: list[bool] = []
 
-        def watch(sent: object, ensemble: Ensemble = ensemble, late: int = late, seen: list[bool] = seen) -> bool:
+        def watch(
+            sent: object, ensemble: Ensemble = ensemble, late: int = late, seen: list[bool] = seen
+        ) -> bool:
             if getattr(sent, "name", "") == "AckNewLeader" and getattr(sent, "sender", 0) == late:
                 seen.append(any(record.txns == (b"missed",) for record in ensemble.writes(late, Logged)))
             return False

@@ -200,7 +200,10 @@ class Ensemble:
     def _peer(self, host: Host, name: str, up: bool) -> None:
         life = host.life
         self.after(
-            0, lambda: self._carry(host, host.server.on_peer(name, up)) if host.up and host.life == life else None
+            0,
+            lambda: (
+                self._carry(host, host.server.on_peer(name, up)) if host.up and host.life == life else None
+            ),
         )
 
     def _lost(self, host: Host, peer: int) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from lockstep.coordination.zab.core import Core, Then
 from lockstep.coordination.zab.election import Election
 from lockstep.coordination.zab.follower import Follower, Stage
-from lockstep.coordination.zab.interface import Zxid
+from lockstep.coordination.zab.interface import Proposed, Zxid
 from lockstep.coordination.zab.leader import Leader, Phase
 from lockstep.coordination.zab.link import LeaderLink
 from lockstep.coordination.zab.messages import Ack, AckEpoch, Commit, Standing, Vote
@@ -34,9 +34,18 @@ class _AckingFollower(Follower):
             super()._on_proposal(zxid, txns)
 
 
-class AckBeforePersist(Server):
-    """A follower acknowledges a proposal that is not on its disk yet."""
+class _AckingLeader(Leader):
+    def propose(self, txns: tuple[bytes, ...], epoch: int) -> Proposed | None:
+        proposed = super().propose(txns, epoch)
+        if proposed is not None:
+            self._on_logged(self.core.history.last)
+        return proposed
 
+
+class AckBeforePersist(Server):
+    """Leader and followers acknowledge a proposal that is not on their disks yet."""
+
+    leader_class = _AckingLeader
     follower_class = _AckingFollower
 
 
