@@ -143,8 +143,10 @@ class Node:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._checkpoints: dict[Token, Checkpointed] = {}
-        self._since_snapshot = 0
-        self._bytes_since_snapshot = 0
+        # Not all servers at once: each starts counting a fraction of a span later than the one before it.
+        rank = sorted(config.members).index(config.server) / len(config.members)
+        self._since_snapshot = -int(config.snapshot_every * rank)
+        self._bytes_since_snapshot = -int(config.snapshot_bytes * rank)
         self._is_saving = False
         self._is_running = False
         self._is_stopped = False
