@@ -35,6 +35,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def seals_topic(run: str) -> str:
+    """The run's topic of origin, seals and skips."""
+    return f"{run}.seals"
+
+
 @dataclass(frozen=True)
 class RunFolder:
     path: Path

@@ -14,6 +14,7 @@ Exit code 2 says that starting it again cannot help (the pipeline or a setting i
 """
 
 import argparse
+import dataclasses
 import os
 import signal
 import sys
@@ -29,7 +30,7 @@ from lockstep.errors import LockstepError, UsageError
 from lockstep.observe import logger as logs
 from lockstep.replicas import phase
 from lockstep.replicas.crash import crash_point
-from lockstep.replicas.layout import ProcessFolder, RunFolder, read_json, write_json
+from lockstep.replicas.layout import ProcessFolder, RunFolder, read_json, seals_topic, write_json
 from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.settings import RunSettings
 
@@ -49,7 +50,7 @@ class Reporter(threading.Thread):
         super().__init__(name="lockstep-status", daemon=True)
         self._folder = run.site(site)
         self._site = site
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler reports too
         self._fields: dict[str, Any] = {"state": "starting", "error": None, "jvm_pid": None, "batch_ms": None}
         self._progress: Callable[[], Any] | None = None
 
@@ -60,6 +61,11 @@ class Reporter(threading.Thread):
 
     def watch(self, progress: Callable[[], Any]) -> None:
         self._progress = progress
+
+    def last(self, **fields: Any) -> None:
+        """Report once more, without asking the JVM: it may be in the middle of another question."""
+        self._progress = None
+        self.update(**fields)
 
     @property
     def jvm_pid(self) -> int:
@@ -101,15 +107,10 @@ class Reporter(threading.Thread):
             return {}
 
 
-def seals_topic(run: str) -> str:
-    """The run's topic of origin, seals and skips."""
-    return f"{run}.seals"
-
-
 def die(reporter: Reporter, reason: str, code: int = 1) -> None:
     """End this process and everything in its group, now; the status file says why."""
     try:
-        reporter.update(state="failed", error=reason[:_MAX_ERROR])
+        reporter.last(state="failed", error=reason[:_MAX_ERROR])
         print(f"lockstep site: {reason}", file=sys.stderr, flush=True)
         end_jvm(reporter.jvm_pid)
     finally:
@@ -247,16 +248,17 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
         reporter.update(state="running")
         query.awaitTermination()
     except Exception as error:
-        failed = engines.failure(error)
         if process.alive(reporter.jvm_pid):
             traceback.print_exc()
-            raise failed from error
+            suspect = engines.suspect(spark)
+            reporter.update(suspect=None if suspect is None else dataclasses.asdict(suspect))
+            raise engines.failure(error) from error
         raise LockstepError(f"the JVM (process {reporter.jvm_pid}) is gone") from error
     raise LockstepError("the query ended by itself", hint="it will be started again")
 
 
 def _stopped(reporter: Reporter) -> None:
-    reporter.update(state="stopped")
+    reporter.last(state="stopped")
     end_jvm(reporter.jvm_pid)
     os._exit(0)
 

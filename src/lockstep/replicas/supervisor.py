@@ -28,7 +28,9 @@ from lockstep import process
 from lockstep.errors import LockstepError, UsageError
 from lockstep.observe.logger import get_logger
 from lockstep.replicas import phase
-from lockstep.replicas.layout import ProcessFolder, RunFolder
+from lockstep.replicas.client_options import client_options
+from lockstep.replicas.layout import ProcessFolder, RunFolder, seals_topic
+from lockstep.replicas.poison import Suspect, Verdict, bury, dead_letter_topic
 from lockstep.replicas.settings import RunSettings
 
 logger = get_logger(__name__)
@@ -130,6 +132,7 @@ class Supervisor:
         self._ending = threading.Event()
         self._mutex = threading.RLock()
         self._divergence: str | None = None
+        self._verdict = Verdict(settings.site_names)
         self._last_rephase = time.monotonic()
 
     def take(self) -> "Supervisor":
@@ -255,6 +258,8 @@ class Supervisor:
         if code is None:
             if status.get("state") == "running":
                 child.ran = True
+                if child.name in self.sites:
+                    self._verdict.alive(child.name, status)
                 if now - child.began > _SETTLED_SECONDS:
                     child.failures = 0
             return
@@ -264,8 +269,25 @@ class Supervisor:
         self._event(f"{child.name}: died ({reason})")
         if code == 2 or (not child.ran and child.failures >= _GIVE_UP_AFTER):
             raise LockstepError(f"{child.name} cannot start: {reason}", hint=f"its log: {child.folder.log}")
+        if child.name in self.sites:
+            self._skip_poison(child.name, Suspect.of_status(status))
         child.popen = None
         child.restart_at = now + _BACKOFF_SECONDS[min(child.failures, len(_BACKOFF_SECONDS)) - 1]
+
+    def _skip_poison(self, site: str, suspect: Suspect | None) -> None:
+        poison = self._verdict.died(site, suspect)
+        if poison is None:
+            return
+        name = self.settings.name
+        connection = {
+            **client_options(self.settings.kafka_options),
+            "bootstrap.servers": self.settings.bootstrap_servers,
+        }
+        bury(connection, name, seals_topic(name), poison)
+        self._event(
+            f"no site can process {poison.topic}-{poison.shard} at {poison.offset} ({poison.reason}): skipped, "
+            f"kept in {dead_letter_topic(name)}"
+        )
 
     def _keep_apart(self) -> None:
         """Restart the masked one of two sites whose boundaries fall together."""

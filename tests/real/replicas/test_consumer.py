@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer as Plain
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from standin import outputs
 
 from lockstep.errors import LockstepError, UsageError
@@ -211,4 +212,22 @@ def test_a_group_of_another_kind_of_consumer_is_refused(
     plain.close()
     mistaken = pytest.raises(LockstepError, match="without marks")
     with Consumer(bootstrap_servers, topic, "plain") as consumer, mistaken:
+        drain(consumer, 1)
+
+
+def test_outputs_that_retention_removed_unread_are_a_clear_error(
+    bootstrap_servers: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for sn in range(20):
+        producer.produce(topic, b"x", headers=[("ls", encode(Identity(REALTIME, 0, 0, sn, 0)))])
+    producer.flush()
+    with Consumer(bootstrap_servers, topic, "late") as consumer:
+        drain(consumer, 5)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    place = TopicPartition(topic, 0, 15)
+    admin.delete_records([place])[place].result(20)
+    gone = pytest.raises(LockstepError, match="no longer in the topic")
+    with Consumer(bootstrap_servers, topic, "late") as consumer, gone:
         drain(consumer, 1)

@@ -99,27 +99,46 @@ def check(scene: Scene, records: list[OutputRecord]) -> None:
     assert {record.sn: json.loads(record.value or b"") for record in records} == scene.due
 
 
+def at_the_next(job: Job, site: str, pattern: str) -> None:
+    """Return the moment a new file appears in the site's checkpoint: a step of Spark's commit is done."""
+    checkpoint = job.folder / "sites" / site / "checkpoint"
+    before = set(checkpoint.glob(pattern))
+    deadline = time.monotonic() + 60
+    while not {path for path in checkpoint.glob(pattern) if not path.name.startswith(".")} - before:
+        assert time.monotonic() < deadline, f"no new {pattern}"
+        time.sleep(0.002)
+
+
 def test_kills_of_sites_are_not_noticed(scene: Scene, running: dict[str, Job]) -> None:
     job = running["job"]
     assert job.engine()[0] == "realtime"
     records: list[OutputRecord] = []
     with job.consumer() as consumer:
         scene.write(1000)
-        job.kill("site-1")
-        scene.write(1000)
+        job.kill("site-1")  # between two produces
+        scene.write(500)
+        wait(lambda: job.status()["sites"]["site-1"]["state"] == "starting")
+        job.kill("site-1")  # during its start
+        scene.write(500)
         read(consumer, records, 2000)
         job.wait_running()
         jvm = job.status()["sites"]["site-2"]["jvm_pid"]
-        scene.write(500)
-        os.kill(jvm, 9)  # only the JVM: its driver must notice and die too
-        scene.write(500)
-        read(consumer, records, 3000)
+        scene.write(300)
+        at_the_next(job, "site-2", "state/0/*/*.changelog")  # its state is committed, its batch is not
+        os.kill(jvm, 9)  # only the JVM: the driver must notice and die too
+        scene.write(300)
+        read(consumer, records, 2600)
         job.wait_running()
-        scene.write(200)
+        driver = job.status()["sites"]["site-1"]["pid"]
+        scene.write(300)
+        at_the_next(job, "site-1", "commits/*")  # its batch is committed
+        os.kill(driver, 9)  # only the driver: its JVM must not write into the checkpoint any more
+        scene.write(300)
         read(consumer, records, 3200)
+        job.wait_running()
         assert consumer.duplicates > 0, "both sites wrote"
     check(scene, records)
-    assert job.status()["sites"]["site-1"]["starts"] >= 2
+    assert job.status()["sites"]["site-1"]["starts"] >= 4
     assert job.status()["divergence"] is None
 
 
@@ -200,3 +219,35 @@ def test_sites_that_differ_are_found_and_stopped(scene: Scene) -> None:
             job.check()
         pids = [site["pid"] for site in job.status()["sites"].values()]
         assert pids == [None, None], "policy stop"
+
+
+def test_a_poison_record_is_skipped_by_all_and_kept_with_the_reason(scene: Scene) -> None:
+    topic = f"{scene.prefix}-numbers"
+    scene.admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
+    producer = Producer({"bootstrap.servers": scene.bootstrap})
+    for number in range(100):
+        producer.produce(topic, b"poison" if number == 50 else b"%d" % number, b"key")
+    producer.flush()
+    name = f"{scene.prefix}-poisoned"
+    job = lockstep.run(
+        PIPELINES / "doubled.py",
+        name=name,
+        folder=scene.folder / "doubled",
+        bootstrap_servers=scene.bootstrap,
+        batch_ms=6000,
+        wait=False,
+    )
+    with job, job.consumer() as consumer:
+        records: list[OutputRecord] = []
+        read(consumer, records, 99, seconds=180)
+        assert {r.sn: r.value for r in records} == {n: b"%d" % (2 * n) for n in range(100) if n != 50}
+        letters = Plain({"bootstrap.servers": scene.bootstrap, "group.id": "reader"})
+        letters.assign([TopicPartition(f"{name}.dead-letters", 0, 0)])
+        letter = letters.poll(20)
+        letters.close()
+        assert letter is not None
+        assert letter.value() == b"poison"
+        told = dict(letter.headers())
+        assert (told["lockstep.offset"], told["lockstep.topic"]) == (b"50", topic.encode())
+        assert b"CAST_INVALID_INPUT" in told["lockstep.reason"]
+        assert job.status()["divergence"] is None
