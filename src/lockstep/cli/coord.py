@@ -147,6 +147,28 @@ def dump(
         typer.echo(line)
 
 
+@app.command()
+def fuzz(
+    inputs: Annotated[int, typer.Option(help="How many byte strings.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same inputs.")] = 1,
+) -> None:
+    """Feed damaged bytes to every decoder: each must accept or refuse, and nothing else."""
+    from rich.progress import Progress
+
+    from lockstep.coordination.fuzz import Finding, run
+
+    with Progress() as progress:
+        task = progress.add_task("fuzzing", total=inputs)
+        try:
+            outcomes = run(inputs, seed, progress=lambda count: progress.advance(task, count))
+        except Finding as finding:
+            raise LockstepError(str(finding), hint=f"it comes again with --seed {seed}") from finding
+    table = Table("decoder", "accepted", "refused")
+    for name, outcome in outcomes.items():
+        table.add_row(name, str(outcome["accepted"]), str(outcome["refused"]))
+    Console().print(table)
+
+
 def _mntr(host: str, port: int) -> dict[str, str]:
     return dict(line.split("\t", 1) for line in ask(host, port, "mntr").splitlines() if "\t" in line)
 

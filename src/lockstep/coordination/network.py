@@ -63,6 +63,7 @@ _hello = msgspec.msgpack.Decoder(Greeting | Challenge | Proof | Denied)
 _message: "msgspec.msgpack.Decoder[MESSAGE]" = msgspec.msgpack.Decoder(MESSAGE)
 _encode = msgspec.msgpack.Encoder().encode
 
+decode_hello = _hello.decode
 OnMessage = Callable[[int, MESSAGE], None]
 OnPeer = Callable[[int, Channel, bool], None]
 
