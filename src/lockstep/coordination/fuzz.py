@@ -102,12 +102,12 @@ def all_decoders() -> dict[str, Decoder]:
     create = pack_create(Create("/a", b"data", OPEN_ACL, Mode.EPHEMERAL))
     multi = pack_multi([(Op.CREATE, create), (Op.DELETE, path + pack_int(1))])
     watches = pack_set_watches(SetWatches(1, ["/a"], ["/b"], ["/c"], ["/d"], ["/e"]))
-    bodies = (create, create + bytes(8), path + pack_int(3), path + b"\1", path, multi, watches)
-    bodies += (
+    setting, auth = (
         path + pack_buffer(b"data") + pack_int(-1),
         pack_int(0) + path + pack_buffer(b"bob:secret"),
-        b"",
     )
+    short = (path + pack_int(3), path + b"\1", path, b"")
+    bodies = (create, create + bytes(8), multi, watches, setting, auth, *short)
     decoders = {
         f"request {op.name.lower()}": Decoder(_request(op), (BadFrame,), bodies)
         for op in Op
