@@ -1,7 +1,11 @@
 """The tree: what clients see of a node, what a snapshot keeps, what it costs."""
 
+import asyncio
 import random
+import socket
+import time
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -222,3 +226,32 @@ def _busy_tree(chance: random.Random, nodes: int = 3000) -> Tree:
         if owner != 99:
             paths.append(path)
     return tree
+
+
+def test_a_snapshot_is_written_beside_the_server_and_holds_no_connection_open(tmp_path: Path) -> None:
+    """The forked child inherits every socket; one that the server closes meanwhile must close for its peer."""
+
+    class SlowTree(Tree):
+        def snapshot(self) -> Iterator[bytes]:
+            while not (tmp_path / "go").exists():
+                time.sleep(0.005)
+            yield from super().snapshot()
+
+    async def run() -> None:
+        tree = SlowTree()
+        tree.apply(5, Transaction(1, 1, 0, 4, Created("/a", b"x", OPEN_ACL, 0, 1)))
+        mine, theirs = socket.socketpair()
+        store = SnapshotStore(tmp_path / "snapshots")
+        saving = asyncio.create_task(store.save(tree))
+        await asyncio.sleep(0.05)
+        tree.apply(6, Transaction(1, 2, 0, 4, Created("/b", b"x", OPEN_ACL, 0, 2)))
+        mine.close()
+        theirs.settimeout(5)
+        assert theirs.recv(1) == b"", "closed although the child still runs"
+        assert not saving.done()
+        (tmp_path / "go").touch()
+        zxid, reference = await saving
+        assert (zxid, sorted(store.load(reference).children("/"))) == (5, ["a", "zookeeper"])
+        theirs.close()
+
+    asyncio.run(run())

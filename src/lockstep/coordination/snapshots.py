@@ -117,6 +117,7 @@ class SnapshotStore:
             return child
         status = 1
         try:  # in the child: only this thread exists, and nothing of the parent's may be touched
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # else a connection that the parent closes stays open
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() == parent:
                 gc.disable()
