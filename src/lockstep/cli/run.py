@@ -60,29 +60,40 @@ def run(
     console = Console()
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    job = start(
-        file,
-        sites=sites,
-        engine=engine,  # type: ignore[arg-type]
-        order=order,
-        bootstrap_servers=bootstrap_servers,
-        master=master,
-        name=name,
-        options=parse_options(settings or []),
-        allow=allow or (),
-        on_divergence=on_divergence,  # type: ignore[arg-type]
-        batch_ms=batch_ms,
-        output_partitions=output_partitions,
-        clean=clean,
-        digests=digests,
-        detach=not tied,
-        folder=folder,
-        wait=False,
-        say=lambda text: console.log(text) if not console.is_terminal else None,
-    )
-    with job:
+    with console.status("starting") as progress:
+
+        def say(text: str) -> None:
+            if console.is_terminal:
+                progress.update(text)
+            else:
+                console.print(f"{time.strftime('%H:%M:%S')} {text}", highlight=False)
+
+        job = start(
+            file,
+            sites=sites,
+            engine=engine,  # type: ignore[arg-type]
+            order=order,
+            bootstrap_servers=bootstrap_servers,
+            master=master,
+            name=name,
+            options=parse_options(settings or []),
+            allow=allow or (),
+            on_divergence=on_divergence,  # type: ignore[arg-type]
+            batch_ms=batch_ms,
+            output_partitions=output_partitions,
+            clean=clean,
+            digests=digests,
+            detach=not tied,
+            folder=folder,
+            wait=False,
+            say=say,
+        )
+    try:
         console.print(f"run [bold]{job.name}[/bold] on {job.bootstrap_servers}, output in topic {job.topic}")
         _follow(job, console, time.monotonic() + run_for if run_for is not None else None)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it behind
+        job.stop()
 
 
 def _follow(job: Job, console: Console, deadline: float | None) -> None:

@@ -11,19 +11,23 @@ runs the same name again.
 
 import inspect
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from lockstep import home
-from lockstep.errors import LockstepError, UsageError
+from lockstep.errors import LockstepError
 from lockstep.replicas import manifest as manifests
 from lockstep.replicas.client_options import client_options
 from lockstep.replicas.consumer import Consumer
 from lockstep.replicas.layout import RunFolder, check_name, read_json
 from lockstep.replicas.manifest import Manifest
+from lockstep.replicas.notebook import write_module
 from lockstep.replicas.settings import Engine, Policy, RunSettings
 from lockstep.replicas.supervisor import START_SECONDS, Child, Supervisor, own_command, take_lock
 from lockstep.spark.pipeline import Pipeline, load
@@ -124,33 +128,35 @@ def run(
     say: Callable[[str], None] = lambda text: None,
 ) -> Job:
     """Start a pipeline on `sites` sites and return once all of them run (or at once, without `wait`)."""
-    file = pipeline_file(pipeline)
-    declared = pipeline if isinstance(pipeline, Pipeline) else load(file)
+    if isinstance(pipeline, Pipeline):
+        folder = folder or home.runs_folder() / check_name(name or pipeline.name)
+    file, declared = declared_in(pipeline, folder)
     run_name = check_name(name or declared.name)
     where = RunFolder((folder or home.runs_folder() / run_name).absolute())
+    settings = RunSettings(
+        name=run_name,
+        pipeline_file=file,
+        bootstrap_servers=bootstrap_servers or "",
+        sites=sites,
+        engine=engine,
+        order=order,
+        master=master,
+        batch_ms=batch_ms,
+        options={option: str(value) for option, value in (options or {}).items()},
+        allow=tuple(allow),
+        on_divergence=on_divergence,
+        output_partitions=output_partitions,
+        clean=clean,
+        digests=digests,
+    )
     lock = take_lock(where)
     broker: Child | None = None
     try:
         if bootstrap_servers is None:
             say("starting the embedded broker")
             broker = start_broker(where, tied=not detach)
-            bootstrap_servers = broker.folder.status()["bootstrap_servers"]
-        settings = RunSettings(
-            name=run_name,
-            pipeline_file=file,
-            bootstrap_servers=bootstrap_servers,
-            sites=sites,
-            engine=engine,
-            order=order,
-            master=master,
-            batch_ms=batch_ms,
-            options={option: str(value) for option, value in (options or {}).items()},
-            allow=tuple(allow),
-            on_divergence=on_divergence,
-            output_partitions=output_partitions,
-            clean=clean,
-            digests=digests,
-        )
+            servers = broker.folder.status()["bootstrap_servers"]
+            settings = msgspec.structs.replace(settings, bootstrap_servers=servers)
         manifest = freeze(where, settings, declared, create_inputs=broker is not None)
     except BaseException:
         if broker is not None:
@@ -176,21 +182,30 @@ def run(
     return job
 
 
-def pipeline_file(pipeline: Pipeline | str | Path) -> str:
-    """`FILE` or `FILE:NAME`: sites are processes of their own, and load the pipeline from its file."""
-    if not isinstance(pipeline, Pipeline):
-        path, separator, one = str(pipeline).partition(":")
-        return f"{Path(path).absolute()}{separator}{one}"
+def declared_in(pipeline: Pipeline | str | Path, folder: Path | None = None) -> tuple[str, Pipeline]:
+    """(`FILE:NAME`, pipeline): sites are processes of their own, and load the pipeline from its file."""
+    if isinstance(pipeline, Pipeline):
+        try:
+            file = inspect.getsourcefile(pipeline.function)
+        except TypeError:
+            file = None
+        if file is None or not Path(file).is_file():
+            path = (folder or home.runs_folder() / pipeline.name).absolute() / "pipeline.py"
+            write_module(pipeline, path)
+            file = str(path)
+        return f"{Path(file).absolute()}:{pipeline.name}", pipeline
+    path_text, separator, one = str(pipeline).partition(":")
+    text = f"{Path(path_text).absolute()}{separator}{one}"
+    # Loading makes the file's neighbours importable for Spark's Python workers, through the environment. That
+    # is the sites' affair: our own processes must not take a neighbour called queue.py for Python's.
+    before = os.environ.get("PYTHONPATH")
     try:
-        file = inspect.getsourcefile(pipeline.function)
-    except TypeError:
-        file = None
-    if file is None or not Path(file).is_file():
-        raise UsageError(
-            f"pipeline {pipeline.name} is not in a file, and sites are processes of their own",
-            hint="write it to a file (%%writefile pipeline.py in a notebook) and run that",
-        )
-    return f"{Path(file).absolute()}:{pipeline.name}"
+        return text, load(text)
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def freeze(where: RunFolder, settings: RunSettings, pipeline: Pipeline, *, create_inputs: bool) -> Manifest:
