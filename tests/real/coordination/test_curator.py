@@ -8,6 +8,7 @@ import pyspark
 import pytest
 
 from lockstep.coordination.ensemble import Ensemble
+from lockstep.setup import java
 
 pytestmark = pytest.mark.real
 JARS = Path(pyspark.__file__).parent / "jars" / "*"
@@ -20,7 +21,7 @@ def test_curator_on_a_survivor_never_sees_that_the_leader_died(
     leader = ensemble.wait_leader()
     survivor = next(server for server in ensemble.running if server != leader)
     probe = subprocess.Popen(
-        ["java", "-cp", str(JARS), str(PROBE), str(ensemble.members[survivor].client)],
+        [str(java.find().java), "-cp", str(JARS), str(PROBE), str(ensemble.members[survivor].client)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

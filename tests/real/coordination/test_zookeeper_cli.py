@@ -7,6 +7,7 @@ import pyspark
 import pytest
 
 from lockstep.coordination.ensemble import Ensemble
+from lockstep.setup import java
 
 pytestmark = pytest.mark.real
 JARS = Path(pyspark.__file__).parent / "jars" / "*"
@@ -38,7 +39,14 @@ def test_the_command_line_of_zookeeper_works(ensemble: Ensemble) -> None:
         "quit",
     ]
     done = subprocess.run(
-        ["java", "-cp", str(JARS), "org.apache.zookeeper.ZooKeeperMain", "-server", ensemble.connect_string],
+        [
+            str(java.find().java),
+            "-cp",
+            str(JARS),
+            "org.apache.zookeeper.ZooKeeperMain",
+            "-server",
+            ensemble.connect_string,
+        ],
         input="\n".join(commands) + "\n",
         capture_output=True,
         text=True,
