@@ -33,7 +33,7 @@ from lockstep.coordination.zab.interface import (
     epoch_of,
 )
 from lockstep.coordination.zab.planted import BUGS
-from lockstep.coordination.zab.records import RECORD
+from lockstep.coordination.zab.records import RECORD, Checkpointed, Member
 from lockstep.coordination.zab.server import Server
 from lockstep.coordination.zab.settings import Settings, Variant, variant
 from lockstep.errors import UsageError
@@ -294,9 +294,22 @@ class Coordination(Scenario):
 
     def check(self, history: History) -> Iterable[Violation]:
         yield from judge(history.sequences, history.operations)
-        if not self._loose():
+        if not self._loose() and not self._crippled():
             yield from eventual_answer(history.operations)
             yield from eventual_delivery(_applied(history.current()))
+
+    def _crippled(self) -> bool:
+        """A disk was lost before enough servers had joined: fewer than a quorum can prove who they are."""
+        if self.world is None:
+            return False
+        members = [
+            node
+            for node in self.world.nodes.values()
+            if any(
+                isinstance(r, Member) or (isinstance(r, Checkpointed) and r.member) for r in node.disk.safe
+            )
+        ]
+        return len(members) < len(self.nodes) // 2 + 1
 
     def _loose(self) -> bool:
         return self.world is not None and self.world.network.faults.loose

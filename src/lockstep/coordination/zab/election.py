@@ -259,7 +259,8 @@ class Election:
                 support = {
                     server
                     for server, other in self._established.items()
-                    if other.vote.leader == leader and other.round == notification.round
+                    if other.vote.leader == leader
+                    and (other.round == notification.round or other.epoch == notification.epoch > 0)
                 }
                 if notification.round == self.round and self.step is Step.VOTE:
                     support |= {server for server, vote in self._votes.items() if vote.leader == leader}

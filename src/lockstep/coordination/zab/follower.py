@@ -300,6 +300,10 @@ class Follower:
     def notification(self) -> Notification:
         return Notification(self.round, self.vote, State.FOLLOWING, self.epoch)
 
+    def is_left_by(self, server: ServerId, round: int) -> bool:
+        """Whether the chosen leader has gone on to a later election before it could be connected to."""
+        return server == self.leader and round > self.round and self.stage is Stage.CONNECTING
+
     def on_beat(self) -> None:
         self._silent += 1
         if self._silent > self.core.settings.silent_beats and self.stage is not Stage.CONNECTING:

@@ -416,8 +416,9 @@ class Leader:
             self.step_back("it has lost its quorum")
 
     def _has_quorum(self) -> bool:
+        """Enough followers to serve with or, before that, to found the epoch with."""
         serving = self.phase is Phase.BROADCAST
-        count = sum(link.synchronised if serving else link.voting for link in self.links.values())
+        count = sum(link.synchronised if serving else link.may_found for link in self.links.values())
         return count + 1 >= self.core.quorum
 
     def on_timer(self, name: str) -> None:

@@ -36,6 +36,10 @@ class LeaderLink:
         """Whether this follower may help to found the epoch."""
         return self.voting and self.report is not None and self.report.counts
 
+    @property
+    def may_found(self) -> bool:
+        return self.voting and (self.report is None or self.report.counts)
+
     def send(self, body: Body) -> None:
         self.core.send_quorum(self.server, self.id, self._next_out, body)
         self._next_out += 1

@@ -101,21 +101,6 @@ class PlainDep(Server):
     core_class = _PlainCore
 
 
-class _TrustingFollower(Follower):
-    def _on_leader_info(self, epoch: int) -> None:
-        core = self.core
-        self.stage = Stage.SYNCHRONISATION
-        self.epoch = epoch
-        core.accept(epoch)
-        self._send(AckEpoch(True, core.current, core.history.last, core.committed, core.history.tails))
-
-
-class StaleEpochAccepted(Server):
-    """A follower promises any epoch that it is offered, also one that it has left behind."""
-
-    follower_class = _TrustingFollower
-
-
 class _UncuttingLeader(Leader):
     def _bring_up(self, link: LeaderLink) -> None:
         assert link.report is not None
@@ -182,6 +167,18 @@ class LeaderNeverStepsBack(Server):
     leader_class = _StubbornLeader
 
 
+class _IdElection(Election):
+    def _initial(self) -> Vote:
+        return Vote(0, 0, self.core.me)
+
+
+class ElectById(Server):
+    """The largest id is elected whatever it knows, and discovery does not mind."""
+
+    election_class = _IdElection
+    leader_class = _StubbornLeader
+
+
 class _ConfidentLeader(Leader):
     def _found(self) -> None:
         self._settled = True
@@ -215,11 +212,11 @@ BUGS: dict[str, Planted] = {
     "sync-before-persist": Planted(SyncBeforePersist),
     "epoch-not-persisted": Planted(EpochNotPersisted, "rtzk-l"),
     "plain-dep": Planted(PlainDep, "rtzk"),
-    "stale-epoch-accepted": Planted(StaleEpochAccepted),
     "trunc-skipped": Planted(TruncSkipped),
     "commit-without-quorum": Planted(CommitWithoutQuorum),
     "vote-ignores-epoch": Planted(VoteIgnoresEpoch),
     "leader-never-steps-back": Planted(LeaderNeverStepsBack),
+    "elect-by-id": Planted(ElectById),
     "inherited-at-once": Planted(InheritedAtOnce, "rtzk"),
     "wiped-server-votes": Planted(WipedServerVotes),
 }

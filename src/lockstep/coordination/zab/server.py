@@ -227,7 +227,11 @@ class Server(Machine):
         if self.role is None:
             self.election.on_notification(sender, notification)
         elif notification.state is State.LOOKING:
-            self._on_looking(sender, notification.round)
+            if isinstance(self.role, Follower) and self.role.is_left_by(sender, notification.round):
+                self._look("the chosen leader looks for one itself")
+                self.election.on_notification(sender, notification)
+            else:
+                self._on_looking(sender, notification.round)
         elif isinstance(self.role, Leader):
             self.role.on_epoch_seen(sender, notification.epoch)
 
