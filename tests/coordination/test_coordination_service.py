@@ -4,12 +4,15 @@ import pytest
 from solo_service import Caller, Solo, creation, deletion, setting
 
 from lockstep.coordination.clients import Limits
+from lockstep.coordination.transactions import decode
+from lockstep.coordination.tree import Tree
 from lockstep.coordination.wire.codes import Code, Event, Mode, Op
 from lockstep.coordination.wire.jute import BadFrame, pack_int, pack_string
 from lockstep.coordination.wire.records import (
     Connect,
     SetWatches,
     Stat,
+    decode_connect_reply,
     pack_multi,
     pack_set_watches,
     read_stat,
@@ -178,6 +181,44 @@ def test_a_client_that_saw_more_than_this_server_is_refused() -> None:
     ahead = Caller(solo, connect=Connect(0, 1 << 60, 1000, 0, bytes(16), False))
     assert ahead.port.is_closed
     assert ahead.session == 0
+
+
+def test_a_client_that_is_ahead_only_because_of_an_election_is_let_in_when_it_is_over() -> None:
+    solo = Solo()
+    first = Caller(solo)
+    first.create("/a")
+    first.send(Op.SET_DATA, setting("/a", b"x"))
+    solo.propose()
+    seen = solo.service.tree.last_zxid + 1  # the leader said so to somebody, and died
+    survivor = list(solo.proposed)
+    solo.lose_leadership()
+    again = Caller(solo, connect=Connect(0, seen, 1000, first.session, first.password, False))
+    assert not again.port.is_closed
+    assert not again.port.frames, "not let in yet"
+    solo.proposed = survivor
+    solo.service.on_delivery(_committed(solo))
+    solo.lead()
+    assert decode_connect_reply(again.port.frames[0][4:])[1] == first.session
+
+
+def test_a_snapshot_from_another_server_sends_clients_away_and_repeats_nothing() -> None:
+    solo, twin = Solo(), Solo()
+    caller = Caller(solo)
+    caller.create("/a")
+    caller.get("/a", watch=True)
+    caller.send(Op.SET_DATA, setting("/a", b"x"))
+    solo.propose()
+    survivor = list(solo.proposed)
+    solo.lose_leadership()
+    twin.service.tree = Tree.restore(solo.service.tree.snapshot())
+    twin.service.tree.apply(solo.service.tree.last_zxid + 1, decode(survivor[0]))
+    solo.service.restore(Tree.restore(twin.service.tree.snapshot()))
+    assert caller.port.is_closed, "it comes back and is told by setWatches what it missed"
+    solo.lead()
+    solo.propose()
+    assert solo.proposed == []
+    assert solo.service.outstanding == 0
+    assert solo.service.tree.nodes["/a"].version == 1
 
 
 def test_a_session_is_taken_over_with_its_password_and_only_with_it() -> None:

@@ -105,6 +105,7 @@ class Service:
         self._pending: dict[int, _Pending] = {}
         self._unsent: list[Submission] = []
         self._attached: list[int] = []
+        self._ahead: list[tuple[Client, Connect]] = []
         self._touched: set[int] = set()
         self._paused: dict[Client, None] = {}
         self._awake = False
@@ -203,12 +204,15 @@ class Service:
                 pass
 
     def restore(self, tree: Tree) -> None:
-        """Replace the whole state: the tree of a snapshot."""
+        """Replace the whole state: the tree of a snapshot.
+
+        Nobody can tell what happened on the way there, to writes that wait for their answer and to watches. So
+        clients are sent away: they come back with what they saw last, and are told what they missed.
+        """
         self.tree = tree
         self.tree.set_config(self.settings.config_text)
         for client in list(self.clients):
-            if client.session and client.session not in tree.sessions:
-                self._drop(client)
+            self._drop(client)
 
     def flush(self) -> None:
         """Hand over what was collected since `wake` was called: many requests travel as one."""
@@ -237,9 +241,16 @@ class Service:
 
     def _connect(self, client: Client, connect: Connect) -> None:
         client.is_connected = True
-        if not self._has_served or connect.last_zxid_seen > self.tree.last_zxid:
-            # It saw a state that we do not have yet: going on here would take it back in time.
+        if not self._has_served:
             self._drop(client)
+            return
+        if connect.last_zxid_seen > self.tree.last_zxid:
+            # It saw a state that we do not have: going on here would take it back in time. In an election this
+            # may be the last thing that the old leader said, and be here in a moment.
+            if isinstance(self.role, Looking):
+                self._ahead.append((client, connect))
+            else:
+                self._drop(client)
             return
         if connect.session == 0:
             self._session_counter += 1
@@ -321,18 +332,18 @@ class Service:
         if not self._has_served:  # a clock that went back must not make our requests look like old ones
             self._has_served = True
             self._sequence = max(self._sequence, self.tree.sequences.get(self.settings.server, 0) + (1 << 32))
-        gone = [
-            number
-            for number, pending in self._pending.items()
-            if pending.client is not None
-            and pending.client.is_closed
-            and pending.submission.op != Op.CLOSE_SESSION
-        ]
-        for number in gone:
-            del self._pending[number]
+        done = self.tree.sequences.get(self.settings.server, 0)
+        for number, pending in list(self._pending.items()):
+            is_gone = pending.client is not None and pending.client.is_closed
+            if number <= done or (is_gone and pending.submission.op != Op.CLOSE_SESSION):
+                del self._pending[number]
         self._unsent = [pending.submission for pending in self._pending.values()]
         self._attached = [client.session for client in self._by_session.values()]
         self._touched.update(self._by_session)
+        ahead, self._ahead = self._ahead, []
+        for client, connect in ahead:
+            if not client.is_closed:
+                self._connect(client, connect)
         self._rouse()
 
     def _request(self, origin: int, payload: bytes) -> None:
