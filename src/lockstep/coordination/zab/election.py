@@ -48,6 +48,7 @@ class Election:
         self._alone = False
         self._founding = False
         self._rebroadcast = 0.0
+        self._patience = 0.0
 
     def start(self) -> None:
         """Look for a leader."""
@@ -59,6 +60,7 @@ class Election:
         self._told.clear()
         self._sound.clear()
         self._rebroadcast = self.core.settings.rebroadcast
+        self._patience = self.core.settings.finalize_wait
         self.core.timer(REBROADCAST, self._rebroadcast)
         if self.core.standing is Standing.SOUND:
             self._flood_table()
@@ -206,9 +208,8 @@ class Election:
         if notification.round < self.round:
             self._resend(sender)
             return
-        if not self.core.settings.fce:
-            self.core.timer(FINALIZE, self.core.settings.finalize_wait)
         if notification.round > self.round:
+            self._patience = self.core.settings.finalize_wait
             self.round = notification.round
             self._votes = {sender: notification.vote}
             self.vote = max(self._initial(), notification.vote)
@@ -242,7 +243,8 @@ class Election:
     def _tally(self) -> None:
         settings = self.core.settings
         if not settings.fce:
-            self.core.timer(FINALIZE, settings.finalize_wait)
+            # FLE: every vote starts the wait anew (3.1.1).
+            self.core.timer(FINALIZE, settings.finalize_wait if self._agreed() else self._patience)
         elif not self._agreed():
             self._standing_since = None
             self.core.cancel(FINALIZE)
@@ -283,6 +285,8 @@ class Election:
                 if self._agreed():
                     self._decide(self.vote.leader, ready=False)
                 else:
+                    # Ever less often, as ZooKeeper does: each repetition starts the others' wait anew.
+                    self._patience = min(self._patience * 2, settings.rebroadcast_most)
                     self._tell_all()
             case "table" if self.step is Step.TABLE:
                 self._start_vote()
