@@ -24,14 +24,14 @@ def test_the_delay_takes_the_boundary_apart(
 ) -> None:
     delay = phase.delay_until_apart(now, others, batch, start)
     assert 0 <= delay <= batch
-    guard = min(phase.GUARD_MS, batch / (2 * (len(others) + 1)))
+    guard = min(phase.START_GUARD_MS, batch / (2 * (len(others) + 1)))
     assert all(phase.distance(now + delay + start, other, batch) >= guard / 2 for other in others)
 
 
 def test_no_wait_where_nothing_is_in_the_way() -> None:
-    assert phase.delay_until_apart(5000, [1000], 8000) == 0
-    assert phase.delay_until_apart(0, [], 8000) == 0
-    assert phase.delay_until_apart(1000, [1000], 8000) >= phase.GUARD_MS
+    assert phase.delay_until_apart(5000, [1000], 20_000, 0) == 0
+    assert phase.delay_until_apart(0, [], 20_000) == 0
+    assert 0 < phase.delay_until_apart(1000, [1000], 20_000) <= phase.START_GUARD_MS
 
 
 def test_boundaries_that_fall_together_name_the_later_site() -> None:

@@ -99,6 +99,15 @@ def test_a_site_that_never_gets_to_run_is_given_up(run: RunFolder, monkeypatch: 
         supervisor.stop(grace=0)
 
 
+def test_a_site_that_cannot_come_back_does_not_end_a_run_that_another_carries(started: Supervisor) -> None:
+    (started.run.path / "refuse-site-1").touch()
+    started.kill("site-1")
+    wait(lambda: started.sites["site-1"].starts >= 3)
+    started.check()
+    assert started.status()["sites"]["site-1"]["last_error"] == "the pipeline is wrong"
+    assert started.sites["site-2"].state == "running"
+
+
 def test_two_runs_with_one_name_are_refused(started: Supervisor) -> None:
     with pytest.raises(LockstepError, match=f"already supervised by process {os.getpid()}"):
         Supervisor(started.run, settings(), command=command).start()

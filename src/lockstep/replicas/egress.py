@@ -97,8 +97,9 @@ class Egress:
             raise failures[0]
 
     def status(self) -> dict[str, Any]:
+        ready = bool(self.workers) and all(worker.ready for worker in self.workers)
         return {
-            "ready": bool(self.workers) and all(worker.ready for worker in self.workers),
+            "state": "running" if ready else "starting",
             "written": sum(worker.written for worker in self.workers),
             "duplicates": sum(worker.duplicates for worker in self.workers),
             "positions": {str(worker.partition): worker.next_offset for worker in self.workers},

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lockstep.errors import LockstepError, UsageError
@@ -135,9 +135,9 @@ def check(frozen: Manifest, now: Manifest) -> None:
         )
 
 
-def connect(bootstrap_servers: str, options: Mapping[str, Any], timeout: float = 15.0) -> Any:
+def connect(bootstrap_servers: str, options: Mapping[str, Any], timeout: float = 8.0) -> Any:
     """An AdminClient of a broker that answers."""
-    admin = AdminClient({**options, "bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"log_level": 2, **options, "bootstrap.servers": bootstrap_servers})
     _topics(admin, timeout, bootstrap_servers)
     return admin
 
@@ -168,12 +168,19 @@ def _topics(admin: Any, timeout: float, where: str = "") -> dict[str, Any]:
 
 
 def _describe_topics(admin: Any, names: list[str], timeout: float) -> dict[str, tuple[int, str]]:
-    try:
-        futures = admin.describe_topics(TopicCollection(names), request_timeout=timeout)
-        described = {name: future.result(timeout) for name, future in futures.items()}
-    except KafkaException as error:
-        raise LockstepError(f"cannot describe {', '.join(names)}: {error.args[0].str()}") from error
-    return {name: (len(topic.partitions), str(topic.topic_id)) for name, topic in described.items()}
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            futures = admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+            described = {name: future.result(timeout) for name, future in futures.items()}
+            return {name: (len(topic.partitions), str(topic.topic_id)) for name, topic in described.items()}
+        except KafkaException as error:
+            # A topic that was just created takes a moment to be known to the broker that we ask.
+            unknown = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            if not unknown or time.monotonic() > deadline:
+                reason = error.args[0].str()
+                raise LockstepError(f"cannot describe {', '.join(names)}: {reason}") from error
+        time.sleep(0.05)
 
 
 def _create(admin: Any, topic: NewTopic, timeout: float) -> None:

@@ -11,6 +11,10 @@ from collections.abc import Mapping, Sequence
 
 GUARD_MS = 900.0
 """Boundaries closer than this may overlap: the longest stall that was measured is 700 ms."""
+START_GUARD_MS = 2_500.0
+"""A site that starts keeps this distance: when exactly its first batch begins is not in its hand."""
+START_MS = 1_500.0
+"""What passes, about, between starting a query and its first boundary."""
 MAX_STAGGER_MS = 10_000.0
 """With long batches nobody waits for half of one: apart by this much is apart enough."""
 
@@ -31,7 +35,7 @@ def distance(first_ms: float, second_ms: float, batch_ms: float) -> float:
 
 
 def delay_until_apart(
-    now_ms: float, others_ms: Sequence[float], batch_ms: float, start_ms: float = 0.0
+    now_ms: float, others_ms: Sequence[float], batch_ms: float, start_ms: float = START_MS
 ) -> float:
     """The shortest wait after which a query that takes `start_ms` to begin has a boundary of its own.
 
@@ -40,7 +44,7 @@ def delay_until_apart(
     """
     if not others_ms or batch_ms <= 0:
         return 0.0
-    guard = min(GUARD_MS, batch_ms / (2 * (len(others_ms) + 1)))
+    guard = min(START_GUARD_MS, batch_ms / (2 * (len(others_ms) + 1)))
     step = max(1.0, guard / 4)
     best_delay, best_apart = 0.0, -1.0
     delay = 0.0

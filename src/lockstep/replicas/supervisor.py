@@ -267,12 +267,21 @@ class Supervisor:
         child.last_error = str(reason)
         child.failures += 1
         self._event(f"{child.name}: died ({reason})")
-        if code == 2 or (not child.ran and child.failures >= _GIVE_UP_AFTER):
+        hopeless = code == 2 or (not child.ran and child.failures >= _GIVE_UP_AFTER)
+        if hopeless and not self._can_do_without(child):
             raise LockstepError(f"{child.name} cannot start: {reason}", hint=f"its log: {child.folder.log}")
         if child.name in self.sites:
             self._skip_poison(child.name, Suspect.of_status(status))
         child.popen = None
         child.restart_at = now + _BACKOFF_SECONDS[min(child.failures, len(_BACKOFF_SECONDS)) - 1]
+
+    def _can_do_without(self, child: Child) -> bool:
+        """Outputs flow as long as one site runs: a run is not given up because another cannot come back."""
+        if child.name in self.sites:
+            return child.ran and any(
+                one.state == "running" for one in self.sites.values() if one is not child
+            )
+        return child.name == "digest"
 
     def _skip_poison(self, site: str, suspect: Suspect | None) -> None:
         poison = self._verdict.died(site, suspect)

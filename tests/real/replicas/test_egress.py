@@ -130,7 +130,7 @@ def test_sigterm_ends_it_and_a_restart_reads_nothing_twice(scene: Scene) -> None
         positions.append(state.next_offset)
     assert sum(positions) == len(scene.due())
     scene.egress()
-    _wait(lambda: json.loads((scene.folder / "egress-2.json").read_text())["ready"])
+    _wait(lambda: json.loads((scene.folder / "egress-2.json").read_text())["state"] == "running")
     assert len(scene.clean_records(len(scene.due()))) == len(scene.due())
 
 
