@@ -337,12 +337,17 @@ class Leader:
         if counter_of(zxid) + len(txns) > COUNTER_MASK:
             self.step_back("this epoch's zxids are used up")
             return None
+        limit = core.settings.batch_limit
+        for at in range(0, len(txns), limit):
+            self._send_out(zxid + at, txns[at : at + limit])
+        return Proposed(zxid)
+
+    def _send_out(self, zxid: Zxid, txns: tuple[bytes, ...]) -> None:
         end = zxid + len(txns) - 1
-        core.log(zxid, txns, self._still(lambda: self._on_logged(end)))
+        self.core.log(zxid, txns, self._still(lambda: self._on_logged(end)))
         for link in self.links.values():
             if link.streaming:
                 link.send(Proposal(zxid, txns))
-        return Proposed(zxid)
 
     def _on_logged(self, zxid: Zxid) -> None:
         self._durable = zxid

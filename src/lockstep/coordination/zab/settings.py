@@ -64,7 +64,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How many transactions before the last checkpoint stay in memory, to bring followers up by DIFF."""
     batch_limit: int = 10_000
     """The most transactions in one message."""
-    txn_limit: int = 16 << 20
 
     def __post_init__(self) -> None:
         if self.finalize_wait < 0 or self.beat <= 0 or self.silent_beats < 2 or self.ceiling_span < 2:
