@@ -1,11 +1,11 @@
 """Promises of the digests: equal sites never look different, a difference is found and named."""
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lockstep.replicas import digest
 from lockstep.replicas.digest import Comparator, Divergence, Sighting, Suspicion, locate

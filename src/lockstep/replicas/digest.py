@@ -11,9 +11,10 @@ records. Two sites have no majority: this says that they differ, not who is righ
 Pure: records are given by `add`, findings come back; no Kafka in here.
 """
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import msgspec
 
 from lockstep.replicas.deduplicate import Marks
 from lockstep.spark.identity import Identity, decode
@@ -27,8 +28,7 @@ Sequence = tuple[int, bytes]
 """Output partition, and the bytes of (shard, reducer)."""
 
 
-@dataclass(frozen=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True):
     """One record as a site wrote it."""
 
     site: str
@@ -40,10 +40,8 @@ class Sighting:
 
     @property
     def hash(self) -> int:
-        digest = hashlib.blake2b(self.identity[1:], digest_size=8)
-        for part in (self.key, self.value):
-            digest.update(b"-" if part is None else b"+%d:" % len(part) + part)
-        return int.from_bytes(digest.digest(), "big")
+        """Python's own 64-bit hash: digests are compared within one process, never kept."""
+        return hash((self.identity, self.key, self.value)) & _MASK
 
 
 @dataclass
@@ -128,14 +126,17 @@ class Comparator:
         """site -> shard -> highest `_sn` whose output was seen."""
 
     def add(self, record: Sighting) -> list[Suspicion]:
-        marks = self._seen.setdefault((record.site, record.partition), Marks())
+        marks = self._seen.get((record.site, record.partition))
+        if marks is None:
+            marks = self._seen[(record.site, record.partition)] = Marks()
         if not marks.accept(record.identity):
             return []
         sequence = (record.partition, record.identity[2:10])
         place = int.from_bytes(record.identity[10:18], "big")
         shard = int.from_bytes(record.identity[2:6], "big", signed=True)
         latest = self.latest.setdefault(record.site, {})
-        latest[shard] = max(place, latest.get(shard, -1))
+        if place > latest.get(shard, -1):
+            latest[shard] = place
         number = place // self._span
         tracks = self._tracks.setdefault(sequence, {})
         track = tracks.get(record.site)

@@ -93,7 +93,9 @@ class Reporter(threading.Thread):
 
     def _look(self, now: float) -> dict[str, Any]:
         if self._progress is None:
-            return {}
+            batch, boundary = last_commit(self._folder.checkpoint)
+            phase_ms = round((now - boundary) * 1000) if boundary else None
+            return {"batch_id": batch, "boundary": boundary or None, "phase_ms": phase_ms}
         try:
             seen = self._progress()
             return {
@@ -105,6 +107,19 @@ class Reporter(threading.Thread):
             }
         except Exception:  # the JVM is going: the main thread will say why
             return {}
+
+
+def last_commit(checkpoint: Path) -> tuple[int | None, float]:
+    """Number and time of the last batch that was committed: a boundary that every kind of site has."""
+    newest, at = None, 0.0
+    try:
+        with os.scandir(checkpoint / "commits") as entries:
+            for entry in entries:
+                if entry.name.isdigit() and (newest is None or int(entry.name) > newest):
+                    newest, at = int(entry.name), entry.stat().st_mtime
+    except FileNotFoundError:
+        pass
+    return newest, at
 
 
 def die(reporter: Reporter, reason: str, code: int = 1) -> None:
@@ -240,10 +255,12 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
         time.sleep(delay)
     crash_point("site.before-query")
     query = engines.start(spark, pipeline, chosen)
-    reporter.watch(lambda: engines.progress(spark, round(time.time() * 1000)))
+    local = (settings.master or "local").startswith("local")
+    if local:  # on a cluster the readers, and what they know of their progress, are in other JVMs
+        reporter.watch(lambda: engines.progress(spark, round(time.time() * 1000)))
     try:
         # In micro-batch there is no batch before there is input; in real time its first one says that it reads.
-        while engine == "realtime" and query.isActive and engines.progress(spark, 0).batch < 0:
+        while engine == "realtime" and local and query.isActive and engines.progress(spark, 0).batch < 0:
             time.sleep(_POLL_SECONDS)
         reporter.update(state="running")
         query.awaitTermination()

@@ -251,3 +251,44 @@ def test_a_poison_record_is_skipped_by_all_and_kept_with_the_reason(scene: Scene
         assert (told["lockstep.offset"], told["lockstep.topic"]) == (b"50", topic.encode())
         assert b"CAST_INVALID_INPUT" in told["lockstep.reason"]
         assert job.status()["divergence"] is None
+
+
+def test_a_python_udf_runs_in_micro_batches_and_a_kill_is_not_noticed(scene: Scene) -> None:
+    topic = f"{scene.prefix}-whispers"
+    scene.admin.create_topics([NewTopic(topic, 2)])[topic].result(20)
+    producer = Producer({"bootstrap.servers": scene.bootstrap, "linger.ms": 1})
+    written = 0
+
+    def write(count: int) -> None:
+        nonlocal written
+        for _ in range(count):
+            producer.produce(topic, b"word-%d" % written, b"key-%d" % (written % 7))
+            producer.poll(0)
+            written += 1
+            time.sleep(0.001)
+        producer.flush()
+
+    job = lockstep.run(
+        PIPELINES / "shout.py",
+        name=f"{scene.prefix}-shout",
+        folder=scene.folder / "shout",
+        bootstrap_servers=scene.bootstrap,
+        output_partitions=2,
+    )
+    with job, job.consumer() as consumer:
+        engine, why = job.engine()
+        assert engine == "microbatch"
+        assert why
+        records: list[OutputRecord] = []
+        write(1000)
+        job.kill("site-2")
+        write(1000)
+        read(consumer, records, 2000)
+        job.wait_running()
+        write(500)
+        job.kill("site-1")  # now only the site that was restarted is left
+        write(500)
+        read(consumer, records, 3000)
+        assert sorted(r.value or b"" for r in records) == sorted(b"WORD-%d" % n for n in range(3000))
+        assert {record.engine for record in records} == {"microbatch"}
+        assert job.status()["divergence"] is None
