@@ -13,6 +13,7 @@ Vanilla waits for the disk after steps "epoch chosen" and "quorum promised" here
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import ClassVar
 
 from lockstep.coordination.zab.core import Core
 from lockstep.coordination.zab.interface import (
@@ -24,7 +25,6 @@ from lockstep.coordination.zab.interface import (
     Request,
     ServerId,
     SnapshotReady,
-    SnapshotWanted,
     Zxid,
     counter_of,
     epoch_of,
@@ -37,23 +37,20 @@ from lockstep.coordination.zab.messages import (
     AckNewLeader,
     CnxReady,
     Commit,
-    Diff,
     FollowerInfo,
     Forwarded,
     LeaderInfo,
-    NewLeader,
     Notification,
     Ping,
     Proposal,
     Quorum,
-    Snap,
     State,
     TableAck,
     TableUpdate,
-    Trunc,
     UpToDate,
     Vote,
 )
+from lockstep.coordination.zab.synchroniser import Synchroniser
 
 PHASE = "phase"
 
@@ -69,6 +66,8 @@ class Phase(IntEnum):
 
 
 class Leader:
+    synchroniser_class: ClassVar[type[Synchroniser]] = Synchroniser
+
     def __init__(self, core: Core, round: int, vote: Vote, step_back: Callable[[str], None]) -> None:
         self.core = core
         self.round = round
@@ -86,7 +85,7 @@ class Leader:
         self._synced = False
         self._lonely = 0
         self._founding_version = 0
-        self._snapshots: dict[int, LeaderLink] = {}
+        self.synchroniser = self.synchroniser_class(core)
 
     def start(self) -> None:
         core = self.core
@@ -163,7 +162,7 @@ class Leader:
         if self.phase is Phase.DISCOVERY:
             self._check_promises()
         else:
-            self._bring_up(link)
+            self.synchroniser.bring_up(link)
 
     def _behind(self, report: AckEpoch) -> bool:
         """Until a quorum has this epoch on disk, nobody who knows more may be overruled."""
@@ -242,43 +241,17 @@ class Leader:
 
     def _synchronise(self) -> None:
         self.phase = Phase.SYNCHRONISATION
+        self.synchroniser.epoch = self.epoch
         self.core.timer(PHASE, self.core.settings.sync_limit)
         for link in list(self.links.values()):
             if link.report is not None:
-                self._bring_up(link)
+                self.synchroniser.bring_up(link)
         self._check_founded()
 
-    def _bring_up(self, link: LeaderLink) -> None:
-        """Send what the follower lacks, then NEWLEADER; from then on it gets every proposal."""
-        assert link.report is not None
-        shared = self.core.history.common(link.report.tails)
-        if shared is None:
-            self._snapshots[link.id] = link
-            self.core.deliver(SnapshotWanted(link.id))
-            return
-        if shared < link.report.last:
-            link.send(Trunc(shared))
-        self._send_rest(link, shared)
-
     def on_snapshot_ready(self, ready: SnapshotReady) -> None:
-        link = self._snapshots.pop(ready.token, None)
-        if link is None or self.links.get(link.server) is not link:
-            return
-        if ready.blob is None or ready.zxid < self.core.history.start:
-            self.drop(link.server)
-            return
-        chunk = self.core.settings.snapshot_chunk
-        for at in range(0, max(1, len(ready.blob)), chunk):
-            link.send(Snap(ready.zxid, ready.blob[at : at + chunk], at + chunk >= len(ready.blob)))
-        self._send_rest(link, ready.zxid)
-
-    def _send_rest(self, link: LeaderLink, zxid: Zxid) -> None:
-        limit = self.core.settings.batch_limit
-        for first, txns in self.core.history.after(zxid):
-            for at in range(0, len(txns), limit):
-                link.send(Diff(first + at, txns[at : at + limit]))
-        link.send(NewLeader(self.epoch))
-        link.streaming = True
+        given_up = self.synchroniser.on_snapshot_ready(ready)
+        if given_up is not None:
+            self.drop(given_up.server)
 
     def on_ack_new_leader(self, link: LeaderLink, ack: AckNewLeader) -> None:
         if not link.streaming:
@@ -452,5 +425,5 @@ class Leader:
     def _forget(self, server: ServerId) -> bool:
         link = self.links.pop(server, None)
         if link is not None:
-            self._snapshots.pop(link.id, None)
+            self.synchroniser.forget(link)
         return link is not None

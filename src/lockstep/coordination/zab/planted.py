@@ -17,6 +17,7 @@ from lockstep.coordination.zab.messages import Ack, AckEpoch, Commit, Standing, 
 from lockstep.coordination.zab.records import RECORD
 from lockstep.coordination.zab.server import Server
 from lockstep.coordination.zab.settings import Variant
+from lockstep.coordination.zab.synchroniser import Synchroniser
 
 
 class Planted(Struct, frozen=True):
@@ -101,14 +102,18 @@ class PlainDep(Server):
     core_class = _PlainCore
 
 
-class _UncuttingLeader(Leader):
-    def _bring_up(self, link: LeaderLink) -> None:
+class _UncuttingSynchroniser(Synchroniser):
+    def bring_up(self, link: LeaderLink) -> None:
         assert link.report is not None
         shared = self.core.history.common(link.report.tails)
         if shared is None:
-            super()._bring_up(link)
+            super().bring_up(link)
         else:
-            self._send_rest(link, shared)
+            self.send_after(link, shared)
+
+
+class _UncuttingLeader(Leader):
+    synchroniser_class = _UncuttingSynchroniser
 
 
 class _UnsurprisedFollower(Follower):
