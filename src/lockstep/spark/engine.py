@@ -4,6 +4,7 @@ Real time: a long-running batch that emits each output at once; for stateless pl
 any operator of Spark; batches end at sealed positions, so that they are equal on all sites (design rule 11).
 """
 
+import importlib.util
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -120,7 +121,9 @@ def start(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> 
     findings = guard.check(output, settings.engine, settings.allow, shards=shards)
     if findings:
         raise guard.refusal(findings)
-    if settings.engine == "microbatch" and guard.has_watermark(output):
+    if guard.has_operator(output, "TransformWithStateInPySpark"):
+        _require_protobuf()
+    if settings.engine == "microbatch" and guard.has_operator(output, "EventTimeWatermark"):
         output = plan(spark, pipeline, settings, idle_seals=_IDLE_SEALS)
     rows = fit(output, pipeline.key, settings.engine, shards)
     writer = (
@@ -253,6 +256,12 @@ def _kafka(pipeline: Pipeline, settings: EngineSettings) -> dict[str, str]:
     options = {**pipeline.kafka_options, **settings.kafka_options}
     options["bootstrap.servers"] = settings.bootstrap_servers
     return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def _require_protobuf() -> None:
+    """Spark's Python workers talk to their state through it; without it they die with a bare ImportError."""
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
+        raise UsageError("transformWithState needs the Python package protobuf", hint="pip install protobuf")
 
 
 def _output_mode(output: DataFrame) -> str:

@@ -60,10 +60,8 @@ def refusal(findings: Sequence[Finding]) -> UsageError:
     )
 
 
-def has_watermark(dataframe: DataFrame) -> bool:
-    return any(
-        _name(node) == "EventTimeWatermark" for node in _nodes(dataframe._jdf.queryExecution().analyzed())
-    )
+def has_operator(dataframe: DataFrame, name: str) -> bool:
+    return any(_name(node) == name for node in _nodes(dataframe._jdf.queryExecution().analyzed()))
 
 
 def _operators(plan: Any, engine: Engine) -> Iterator[Finding]:

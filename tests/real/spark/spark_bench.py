@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -56,14 +56,25 @@ class Bench:
         self._producer.produce(topic, value=value)
         assert self._producer.flush(10) == 0
 
+    def end(self, topic: str, partition: int = 0) -> int:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1])
+        finally:
+            consumer.close()
+
+    def configure(self, topic: str, **config: str) -> None:
+        changes = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=changes)
+        for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result(10)
+
     def truncate(self, topic: str, offset: int) -> None:
         """As retention does: remove what is before `offset`, in every partition that reaches it."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
-        ends = {
-            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1]
-            for partition in range(PARTITIONS)
-        }
-        consumer.close()
+        ends = {partition: self.end(topic, partition) for partition in range(PARTITIONS)}
         cuts = [TopicPartition(topic, partition, offset) for partition, end in ends.items() if end >= offset]
         assert cuts
         for future in self.admin.delete_records(cuts).values():

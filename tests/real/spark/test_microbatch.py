@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import IntegerType, StructField, StructType
 from spark_bench import Bench, Output, accepted, by_identity
 
 from lockstep.spark import identity, position
@@ -104,37 +102,28 @@ def test_a_stream_stream_join_gives_the_same_pairs_on_both_sites(bench: Bench) -
     )
 
 
-class Steps(StatefulProcessor):
+def steps_of(key: tuple[str], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
     """Counts a key's rows, in Python state."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._count = handle.getValueState("count", StructType([StructField("n", IntegerType())]))
-
-    def handleInputRows(
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
-    ) -> Iterator[pd.DataFrame]:
-        known = self._count.get()[0] if self._count.exists() else 0
-        count = known + sum(len(frame) for frame in rows)
-        self._count.update((count,))
-        yield pd.DataFrame({"who": [key[0]], "n": [count]})
-
-    def close(self) -> None:
-        pass
+    count = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)
+    state.update((count,))
+    yield pd.DataFrame({"who": [key[0]], "n": [count]})
 
 
 def test_python_state_runs(bench: Bench) -> None:
-    @pipeline(inputs=[bench.topic("in")], output=bench.topic("out"), key="who")
+    @pipeline(
+        inputs=[bench.topic("in")], output=bench.topic("out"), key="who", options={"outputMode": "update"}
+    )
     def steps(df: Any) -> Any:
-        return (
-            df.select(df.key.cast("string").alias("who"))
-            .groupBy("who")
-            .transformWithStateInPandas(Steps(), "who string, n int", "Update", "None")
-        )
+        grouped = df.select(df.key.cast("string").alias("who")).groupBy("who")
+        return grouped.applyInPandasWithState(steps_of, "who string, n int", "n int", "update", "NoTimeout")
 
     for site in SITES:
         bench.start(steps, site, engine="microbatch")
-    bench.produce(steps.inputs[0], [(f"k{n % 3}", "x") for n in range(30)])
-    found = bench.outputs(steps.output, lambda found: all(total(found, site) >= 30 for site in SITES))
+    for at in (0, 30):
+        bench.produce(steps.inputs[0], [(f"k{n % 3}", "x") for n in range(30)])
+        found = bench.outputs(
+            steps.output, lambda found, at=at: all(total(found, site) >= at + 30 for site in SITES)
+        )
     assert by_identity(found, "site-1") == by_identity(found, "site-2")
 
 

@@ -129,6 +129,22 @@ def test_a_topic_that_is_not_there_is_named(bench: Bench) -> None:
     assert "no input topic no-such-topic" in bench.failure(bench.start(copy, "site-1"))
 
 
+def test_an_output_topic_that_is_not_there_is_named(bench: Bench) -> None:
+    copy = Pipeline(
+        lambda df: df.select("value", "_sn", "_shard"), (bench.topic("in"),), "no-such-output", name="p"
+    )
+    assert 'no output topic "no-such-output"' in bench.failure(bench.start(copy, "site-1"))
+
+
+def test_an_output_that_is_too_large_stops_the_site(bench: Bench) -> None:
+    options = {"kafka.max.request.size": "2000"}
+    topics = ((bench.topic("in"),), bench.topic("out"))
+    copy = Pipeline(lambda df: df.select("value", "_sn", "_shard"), *topics, options=options, name="p")
+    query = bench.start(copy, "site-1")
+    bench.produce(copy.inputs[0], [("a", "x" * 3000)])
+    assert "Kafka refused an output" in bench.failure(query)
+
+
 def test_a_sequence_number_that_goes_back_stops_the_site(bench: Bench) -> None:
     """Readers would silently drop such rows as repeated ones."""
 

@@ -33,11 +33,17 @@ final class OutputProducer {
         return KEPT.computeIfAbsent(settings, key -> new OutputProducer(key, lastWords));
     }
 
-    /** Kafka's settings for a sink: the user's own, and over them those that keep it free of holes. */
-    static Map<String, Object> settings(Map<String, Object> own, boolean realTime) {
+    /**
+     * Kafka's settings for a sink: the user's own, and over them those that keep it free of holes.
+     *
+     * @param largest what the topic takes. No batch is larger: a refused one would be split and sent for ever
+     *     (Kafka's producer splits by its own batch.size, not by the topic's limit).
+     */
+    static Map<String, Object> settings(Map<String, Object> own, boolean realTime, int largest) {
         Map<String, Object> settings = new HashMap<>(own);
         settings.putIfAbsent("linger.ms", realTime ? "0" : "5");
-        settings.putIfAbsent("batch.size", realTime ? "16384" : "131072");
+        atMost(settings, "batch.size", realTime ? 16_384 : 131_072, largest);
+        atMost(settings, "max.request.size", 1_048_576, largest);
         settings.put("acks", "all");
         settings.put("enable.idempotence", "true");
         settings.put("max.in.flight.requests.per.connection", "5");
@@ -46,6 +52,11 @@ final class OutputProducer {
         settings.put("max.block.ms", Long.toString(Long.MAX_VALUE));
         settings.remove("transactional.id");
         return settings;
+    }
+
+    private static void atMost(Map<String, Object> settings, String name, int otherwise, int limit) {
+        int wanted = settings.get(name) == null ? otherwise : Integer.parseInt(settings.get(name).toString());
+        settings.put(name, Integer.toString(Math.min(wanted, limit)));
     }
 
     private OutputProducer(Map<String, Object> settings, String lastWords) {

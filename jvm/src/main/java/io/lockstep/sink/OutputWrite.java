@@ -40,9 +40,12 @@ public final class OutputWrite implements RequiresDistributionAndOrdering, Strea
                     default -> throw new LockstepException(
                             "engine is " + settings.required("engine"), "use realtime or microbatch");
                 };
+        String topic = settings.required("topic");
+        int partitions = Integer.parseInt(settings.required("partitions"));
+        int largest = OutputTopic.largestRecord(topic, partitions, settings.kafka());
         factory = new OutputWriter.Factory(
-                settings.required("topic"),
-                Integer.parseInt(settings.required("partitions")),
+                topic,
+                partitions,
                 settings.required("site"),
                 settings.text("lastWords", ""),
                 realTime,
@@ -50,7 +53,7 @@ public final class OutputWrite implements RequiresDistributionAndOrdering, Strea
                 column("value", DataTypes.BinaryType, true),
                 column("_sn", DataTypes.LongType, realTime),
                 column("_shard", DataTypes.IntegerType, realTime),
-                OutputProducer.settings(settings.kafka(), realTime));
+                OutputProducer.settings(settings.kafka(), realTime, largest));
     }
 
     @Override

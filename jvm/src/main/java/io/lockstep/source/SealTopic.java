@@ -191,6 +191,7 @@ final class SealTopic implements AutoCloseable {
         closed = true;
         Thread running = follower;
         if (running != null) {
+            running.interrupt();
             try {
                 running.join(5_000);
             } catch (InterruptedException error) {
