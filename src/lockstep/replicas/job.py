@@ -228,6 +228,7 @@ def freeze(where: RunFolder, settings: RunSettings, pipeline: Pipeline, *, creat
     if frozen is not None:
         manifests.check(frozen, now)
         return frozen
+    manifests.refuse_used_output(settings.bootstrap_servers, options, now.output)
     now.write(where.manifest)
     return now
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lockstep.errors import LockstepError, UsageError
 from lockstep.replicas.layout import write_json
+from lockstep.spark.identity import IDENTITY_HEADER
 
 VERSION = 1
 
@@ -135,11 +136,58 @@ def check(frozen: Manifest, now: Manifest) -> None:
         )
 
 
+def refuse_used_output(bootstrap_servers: str, options: Mapping[str, Any], output: OutputTopic) -> None:
+    """A new run needs an output topic that no other run wrote to.
+
+    Identities begin anew with a run. Readers that know the topic would take the new outputs for those that
+    they have seen, and drop them.
+    """
+    connection = {"log_level": 2, **options, "bootstrap.servers": bootstrap_servers}
+    consumer = Consumer({**connection, "group.id": "lockstep.look", "enable.auto.commit": False})
+    try:
+        places = []
+        for partition in range(output.partitions):
+            place = TopicPartition(output.topic, partition)
+            low, high = _watermarks(consumer, place)
+            if high > low:
+                places.append(TopicPartition(output.topic, partition, high - 1))
+        consumer.assign(places)
+        deadline = time.monotonic() + 3.0
+        unseen = len(places)
+        while unseen and time.monotonic() < deadline:
+            message = consumer.poll(0.2)
+            if message is None or message.error() is not None:
+                continue
+            unseen -= 1
+            if any(name == IDENTITY_HEADER for name, _ in message.headers() or ()):
+                raise LockstepError(
+                    f"topic {output.topic} holds outputs of another run, and readers would take new ones "
+                    "for duplicates of them",
+                    hint="let the pipeline write to a new topic, or delete this one first",
+                )
+    except KafkaException as error:
+        raise LockstepError(f"cannot look into {output.topic}: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+
+
 def connect(bootstrap_servers: str, options: Mapping[str, Any], timeout: float = 8.0) -> Any:
     """An AdminClient of a broker that answers."""
     admin = AdminClient({"log_level": 2, **options, "bootstrap.servers": bootstrap_servers})
     _topics(admin, timeout, bootstrap_servers)
     return admin
+
+
+def _watermarks(consumer: Any, place: TopicPartition, timeout: float = 10.0) -> tuple[int, int]:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=timeout)
+            return low, high
+        except KafkaException:  # a partition that was just created has no leader for a moment
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 def _check_input(before: InputTopic, after: InputTopic, another: str) -> None:

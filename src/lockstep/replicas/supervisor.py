@@ -276,12 +276,12 @@ class Supervisor:
         child.restart_at = now + _BACKOFF_SECONDS[min(child.failures, len(_BACKOFF_SECONDS)) - 1]
 
     def _can_do_without(self, child: Child) -> bool:
-        """Outputs flow as long as one site runs: a run is not given up because another cannot come back."""
-        if child.name in self.sites:
-            return child.ran and any(
-                one.state == "running" for one in self.sites.values() if one is not child
-            )
-        return child.name == "digest"
+        """Outputs flow as long as one site runs: a run is not given up because another cannot come (back)."""
+        if child.name not in self.sites:
+            return child.name == "digest"
+        others = [one for one in self.sites.values() if one is not child and one.state == "running"]
+        settled = any(one.adopted or time.monotonic() - one.began > _SETTLED_SECONDS for one in others)
+        return settled or (child.ran and bool(others))
 
     def _skip_poison(self, site: str, suspect: Suspect | None) -> None:
         poison = self._verdict.died(site, suspect)

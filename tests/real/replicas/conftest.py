@@ -1,23 +1,17 @@
-"""One broker for all of these tests; `LOCKSTEP_TEST_BOOTSTRAP` names one that runs already."""
+"""Topics of their own on the shared broker; `LOCKSTEP_TEST_BOOTSTRAP` names a broker that runs already."""
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lockstep.log.broker import Broker
-
 
 @pytest.fixture(scope="session")
-def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def bootstrap_servers(request: pytest.FixtureRequest) -> str:
     given = os.environ.get("LOCKSTEP_TEST_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    with Broker(tmp_path_factory.mktemp("broker")) as broker:
-        yield broker.bootstrap_servers
+    return given or str(request.getfixturevalue("broker").bootstrap_servers)
 
 
 @pytest.fixture(scope="session")

@@ -23,9 +23,11 @@ pytestmark = pytest.mark.real
 PARTITIONS = 3
 
 
-def write(bootstrap: str, topic: str, seed: int, inputs: int = 600) -> list[tuple[int, bytes]]:
-    """Two sites and a late one write everything, interleaved at random; returns what is due."""
-    due = outputs(seed, inputs, PARTITIONS)
+def write(
+    bootstrap: str, topic: str, seed: int, inputs: int = 600, part: slice = slice(None)
+) -> list[tuple[int, bytes]]:
+    """Two sites and a late one write it all, interleaved at random; returns what is due."""
+    due = outputs(seed, inputs, PARTITIONS)[part]
     choose = random.Random(seed)
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     at = {"site-1": 0, "site-2": 0, "site-3": 0}
@@ -97,25 +99,29 @@ def test_a_restart_neither_loses_nor_repeats(
 
 def test_a_rebalance_neither_loses_nor_repeats(bootstrap_servers: str, new_topic: Callable[..., str]) -> None:
     topic = new_topic(PARTITIONS)
-    due = write(bootstrap_servers, topic, seed=4)
+    due = write(bootstrap_servers, topic, seed=4, part=slice(None, 300))
     first = Consumer(bootstrap_servers, topic, "sharing", commit_interval=0.01)
     kept = seen(drain(first, 100))
     second = Consumer(bootstrap_servers, topic, "sharing", commit_interval=0.01)
-    ends = time.monotonic() + 30
-    by_second = 0
-    while len(kept) < len(due) and time.monotonic() < ends:
-        for consumer in (first, second):
-            record = consumer.poll(0.02)
-            if record is not None:
-                kept += seen([record])
-                by_second += consumer is second
-        if by_second == 50:  # the second leaves again in the middle
-            second.close()
-            second = first
-            by_second += 1
+    consumers = [first, second]
+
+    def read_until(reached: Callable[[], object]) -> None:
+        ends = time.monotonic() + 40
+        while not reached():
+            assert time.monotonic() < ends
+            for consumer in consumers:
+                record = consumer.poll(0.02)
+                if record is not None:
+                    kept.extend(seen([record]))
+
+    read_until(lambda: second.assigned)
+    due += write(bootstrap_servers, topic, seed=4, part=slice(300, None))
+    read_until(lambda: len(kept) >= len(due) - 100)
+    assert second.assigned, "both read"
+    consumers.remove(second)
+    second.close()  # it leaves in the middle
+    read_until(lambda: len(first.assigned) == PARTITIONS and len(kept) >= len(due))
     first.close()
-    second.close()
-    assert by_second > 0, "the second consumer never got a partition"
     assert sorted(kept) == sorted(due)
 
 

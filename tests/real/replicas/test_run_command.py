@@ -10,9 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import Producer
 
 from lockstep import process
+from lockstep.errors import LockstepError
 from lockstep.replicas.layout import RunFolder
+from lockstep.replicas.manifest import OutputTopic, refuse_used_output
+from lockstep.spark.identity import REALTIME, Identity, encode
 
 pytestmark = pytest.mark.real
 PIPELINE = str(Path(__file__).with_name("pipelines") / "counts.py")
@@ -143,3 +147,18 @@ def test_a_missing_input_topic_is_told(bootstrap_servers: str, tmp_path: Path) -
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert told.returncode == 1
     assert "there is no topic absent-events" in told.stderr
+
+
+def test_an_output_topic_of_another_run_is_refused(
+    bootstrap_servers: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(2)
+    refuse_used_output(bootstrap_servers, {}, OutputTopic(topic, 2))
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer.produce(topic, b"somebody else's", partition=0)
+    producer.flush()
+    refuse_used_output(bootstrap_servers, {}, OutputTopic(topic, 2))
+    producer.produce(topic, b"ours", partition=1, headers=[("ls", encode(Identity(REALTIME, 0, 0, 0, 0)))])
+    producer.flush()
+    with pytest.raises(LockstepError, match="holds outputs of another run"):
+        refuse_used_output(bootstrap_servers, {}, OutputTopic(topic, 2))
