@@ -13,7 +13,7 @@ from solo_service import Caller, Solo, creation, deletion
 
 from lockstep.coordination.preparation import Preparation
 from lockstep.coordination.snapshots import DamagedSnapshot, SnapshotStore, encode_chunks, read_chunks
-from lockstep.coordination.transactions import Created, SessionOpened, Submission, Transaction
+from lockstep.coordination.transactions import Created, SessionOpened, Submission, Transaction, first_sequence
 from lockstep.coordination.tree import OPEN_ACL, Tree
 from lockstep.coordination.wire.codes import CONTAINER_OWNER, Code, Mode, Op
 from lockstep.coordination.wire.jute import Reader, pack_int, pack_string
@@ -209,6 +209,8 @@ def test_a_request_is_never_prepared_twice() -> None:
     assert preparation.prepare(2, submission, 1) is not None
     assert preparation.prepare(2, submission, 1) is None
     assert preparation.prepare(3, submission, 1) is not None, "another server counts for itself"
+    reborn = Submission(first_sequence(8) + 1, 0, Op.SYNC, pack_string("/"))
+    assert preparation.prepare(2, reborn, 1) is not None, "and so does another life of a server"
 
 
 def _busy_tree(chance: random.Random, nodes: int = 3000) -> Tree:

@@ -20,6 +20,8 @@ class Limits(Struct, frozen=True):
 
 class Settings(Struct, frozen=True):
     server: int
+    incarnation: int = 1
+    """Another number after each start of the server."""
     tick_ms: int = 2000
     grace_ms: int = 10_000
     enforce_quota: bool = False

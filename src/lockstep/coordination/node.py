@@ -112,6 +112,7 @@ class Node:
         self.service = Service(
             Settings(
                 config.server,
+                incarnation=self._incarnation,
                 tick_ms=config.tick_ms,
                 grace_ms=5 * config.tick_ms,
                 enforce_quota=config.enforce_quota,

@@ -29,6 +29,7 @@ from lockstep.coordination.transactions import (
     Submission,
     Synced,
     Transaction,
+    is_repeat,
 )
 from lockstep.coordination.tree import Tree
 from lockstep.coordination.wire.codes import (
@@ -111,7 +112,7 @@ class Preparation:
     def prepare(self, origin: int, submission: Submission, now_ms: int) -> Transaction | None:
         """The transaction to propose, or None if this very request was proposed before."""
         if submission.sequence:
-            if submission.sequence <= self._proposed.get(origin, 0):
+            if is_repeat(submission.sequence, self._proposed.get(origin, 0)):
                 return None
             self._proposed[origin] = submission.sequence
         undo: _Undo = []

@@ -100,7 +100,7 @@ class Service:
         self._leadership: Leadership | None = None
         self._has_served = False
         self._looking_since = steady_ms()
-        self._sequence = now_ms() << 20
+        self._sequence = transactions.first_sequence(settings.incarnation)
         self._session_counter = 0
         self._pending: dict[int, _Pending] = {}
         self._unsent: list[Submission] = []
@@ -329,13 +329,13 @@ class Service:
     def _serve(self, role: Following | Leading) -> None:
         """There is a leader, and we hold all of its history: what is unanswered is in nobody's."""
         self.role = role
-        if not self._has_served:  # a clock that went back must not make our requests look like old ones
-            self._has_served = True
-            self._sequence = max(self._sequence, self.tree.sequences.get(self.settings.server, 0) + (1 << 32))
+        self._has_served = True
         done = self.tree.sequences.get(self.settings.server, 0)
         for number, pending in list(self._pending.items()):
             is_gone = pending.client is not None and pending.client.is_closed
-            if number <= done or (is_gone and pending.submission.op != Op.CLOSE_SESSION):
+            if transactions.is_repeat(number, done) or (
+                is_gone and pending.submission.op != Op.CLOSE_SESSION
+            ):
                 del self._pending[number]
         self._unsent = [pending.submission for pending in self._pending.values()]
         self._attached = [client.session for client in self._by_session.values()]

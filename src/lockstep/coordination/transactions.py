@@ -111,6 +111,21 @@ class Submission(Struct, frozen=True, array_like=True):
     identities: tuple[tuple[str, str], ...] = ()
 
 
+_COUNT_BITS = 40
+
+
+def first_sequence(incarnation: int) -> int:
+    """Where a server starts to count its requests: each of its lives has numbers of its own."""
+    return (incarnation % (1 << 22) + 1) << _COUNT_BITS
+
+
+def is_repeat(sequence: int, last: int) -> bool:
+    """Whether a request of a server came before, `last` being the last one known of that server.
+
+    Only numbers of one life of the server can be compared. Nothing of an older life can arrive any more."""
+    return sequence >> _COUNT_BITS == last >> _COUNT_BITS and sequence <= last
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Transaction)
 
