@@ -1,6 +1,9 @@
 """When deaths prove a record to be poison, and when they do not."""
 
-from lockstep.replicas.poison import Suspect, Verdict
+import pytest
+
+from lockstep.errors import LockstepError
+from lockstep.replicas.poison import MOST_IN_A_ROW, Suspect, Verdict
 
 BAD = Suspect("events", 0, 17, "cannot cast")
 OTHER = Suspect("events", 0, 18, "cannot cast")
@@ -42,6 +45,23 @@ def test_deaths_for_other_reasons_prove_nothing() -> None:
     assert verdict.died("site-2", None) is None
     assert verdict.died("site-2", OTHER) is None
     assert verdict.died("site-1", OTHER) == OTHER
+
+
+def test_an_outage_does_not_skip_the_whole_input_record_by_record() -> None:
+    verdict = Verdict(("site-1",))
+    with pytest.raises(LockstepError, match=f"{MOST_IN_A_ROW + 1} records in a row"):
+        for offset in range(100):
+            for _ in range(2):
+                verdict.died("site-1", Suspect("events", 0, offset, "no such topic"))
+    assert len(verdict.skipped) == MOST_IN_A_ROW
+
+
+def test_poison_records_far_apart_are_all_skipped() -> None:
+    verdict = Verdict(("site-1",))
+    for offset in range(0, 40, 2):
+        for _ in range(2):
+            verdict.died("site-1", Suspect("events", 0, offset, "cannot cast"))
+    assert len(verdict.skipped) == 20
 
 
 def test_the_suspect_comes_from_the_status() -> None:

@@ -101,7 +101,7 @@ class ProcessFolder:
     @property
     def last_words(self) -> Path:
         """What a site's JVM wrote about the record that it died at."""
-        return self.path / "last-words.json"
+        return self.path / "last-words"
 
     def status(self) -> dict[str, Any]:
         """What the process last reported; empty if it never did."""

@@ -19,6 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from lockstep.errors import LockstepError
 from lockstep.spark import seals
 
+MOST_IN_A_ROW = 5
+"""Neighbouring records that are skipped. With more of them it is hardly the records' fault."""
 _TIMEOUT = 15.0
 
 
@@ -52,9 +54,10 @@ class Verdict:
         self._accused: dict[str, Suspect | None] = dict.fromkeys(sites)
         self._deaths: dict[tuple[str, int, int], int] = {}
         self.skipped: set[tuple[str, int, int]] = set()
+        self._in_a_row: dict[tuple[str, int], tuple[int, int]] = {}
 
     def died(self, site: str, suspect: Suspect | None) -> Suspect | None:
-        """A site died. The record to skip, if this death settles it."""
+        """A site died. The record to skip, if this death settles it; raises when records are not to blame."""
         self._accused[site] = suspect
         if suspect is None:
             return None
@@ -62,6 +65,15 @@ class Verdict:
         accused = {one.place if one is not None else None for one in self._accused.values()}
         if accused != {suspect.place} or self._deaths[suspect.place] < 2 or suspect.place in self.skipped:
             return None
+        last, row = self._in_a_row.get((suspect.topic, suspect.shard), (-2, 0))
+        row = row + 1 if suspect.offset == last + 1 else 1
+        if row > MOST_IN_A_ROW:
+            raise LockstepError(
+                f"{row} records in a row of {suspect.topic}-{suspect.shard} cannot be processed, up to offset "
+                f"{suspect.offset}: {suspect.reason}",
+                hint="it is hardly the records' fault: nothing more is skipped; correct the cause and run it again",
+            )
+        self._in_a_row[(suspect.topic, suspect.shard)] = (suspect.offset, row)
         self.skipped.add(suspect.place)
         return suspect
 

@@ -67,6 +67,14 @@ class Reporter(threading.Thread):
         self._progress = None
         self.update(**fields)
 
+    def why_gone(self) -> str:
+        """What the JVM wrote down before it ended itself, if it did."""
+        try:
+            words = self._folder.last_words.read_text().strip()
+        except OSError:
+            words = ""
+        return words[:_MAX_ERROR] or f"the JVM (process {self.jvm_pid}) is gone"
+
     @property
     def jvm_pid(self) -> int:
         return int(self._fields["jvm_pid"] or 0)
@@ -75,7 +83,7 @@ class Reporter(threading.Thread):
         while True:
             self.report()
             if self.jvm_pid and not process.alive(self.jvm_pid):
-                die(self, f"the JVM (process {self.jvm_pid}) is gone")
+                die(self, self.why_gone())
             time.sleep(_REPORT_SECONDS)
 
     def report(self) -> None:
@@ -182,6 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     reporter = Reporter(run, given.site)
     signal.signal(signal.SIGTERM, lambda *_: _stopped(reporter))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    folder.last_words.unlink(missing_ok=True)
     reporter.start()
     try:
         _work(run, folder, given.site, reporter)
@@ -270,7 +279,7 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
             suspect = engines.suspect(spark)
             reporter.update(suspect=None if suspect is None else dataclasses.asdict(suspect))
             raise engines.failure(error) from error
-        raise LockstepError(f"the JVM (process {reporter.jvm_pid}) is gone") from error
+        raise LockstepError(reporter.why_gone()) from error
     raise LockstepError("the query ended by itself", hint="it will be started again")
 
 
