@@ -71,7 +71,7 @@ class Verdict:
             raise LockstepError(
                 f"{row} records in a row of {suspect.topic}-{suspect.shard} cannot be processed, up to offset "
                 f"{suspect.offset}: {suspect.reason}",
-                hint="it is hardly the records' fault: nothing more is skipped; correct the cause and run it again",
+                hint="it is hardly the records' fault: correct the cause and run it again",
             )
         self._in_a_row[(suspect.topic, suspect.shard)] = (suspect.offset, row)
         self.skipped.add(suspect.place)
