@@ -33,7 +33,7 @@ from lockstep.coordination.zab.interface import (
     epoch_of,
 )
 from lockstep.coordination.zab.planted import BUGS
-from lockstep.coordination.zab.records import RECORD, Checkpointed, Member
+from lockstep.coordination.zab.records import RECORD, Checkpointed, Logged, Member, Truncated
 from lockstep.coordination.zab.server import Server
 from lockstep.coordination.zab.settings import Settings, Variant, variant
 from lockstep.errors import UsageError
@@ -113,7 +113,7 @@ class StoreNode(Machine):
         self._later: list[Command] = []
 
     def on_start(self, durable: Sequence[RECORD]) -> Effects:
-        return self._run(self.server.on_start(durable))
+        return self._run(self.server.on_start(_purged(durable)))
 
     def on_message(self, sender: NodeId, message: Message) -> Effects:
         return self._run(self.server.on_message(sender, message))
@@ -211,6 +211,22 @@ class StoreNode(Machine):
         known = len(self.state.applied)
         self.state = msgspec.msgpack.decode(reference, type=State)
         out.extend(Deliver(applied) for applied in self.state.applied[known:])
+
+
+def _purged(records: Sequence[RECORD]) -> list[RECORD]:
+    """What is left when a host drops all that rule 13 of `zab.interface` lets it drop."""
+    at = max((place for place, record in enumerate(records) if isinstance(record, Checkpointed)), default=-1)
+    if at < 0:
+        return list(records)
+    checkpoint = records[at]
+    assert isinstance(checkpoint, Checkpointed)
+    kept: list[RECORD] = [
+        record
+        for record in records[:at]
+        if isinstance(record, Truncated)
+        or (isinstance(record, Logged) and record.zxid + len(record.txns) - 1 > checkpoint.zxid)
+    ]
+    return kept + list(records[at:])
 
 
 class Coordination(Scenario):

@@ -46,6 +46,7 @@ class Core:
         self._confirmed = 0
         self._log_token = 0
         self._restoring = 0
+        self._joining = False
         self._waiting: dict[int, list[Then]] = {}
 
     def recover(self, records: Sequence[RECORD]) -> None:
@@ -55,7 +56,7 @@ class Core:
         self.committed = self.history.checkpoint
         self.ceiling = self._reserving = self._past = found.ceiling
         self.voting = found.member
-        self.accept(found.accepted)
+        self.accept(max(found.accepted, found.current))
         self.enter(found.current)
         if not found.member:
             self.standing = Standing.BLANK
@@ -189,7 +190,8 @@ class Core:
             if then is not None:
                 then()
 
-        if not self.voting:
+        if not self.voting and not self._joining:
+            self._joining = True
             self.persist(Member(), joined)
 
     # The history.
@@ -218,11 +220,12 @@ class Core:
             self.persist(self.checkpointed(zxid, reference))
 
     def checkpointed(self, zxid: Zxid, reference: bytes) -> Checkpointed:
+        """Repeats what was asked to be written, not only what is confirmed: the host may drop that now."""
         return Checkpointed(
             zxid,
             reference,
-            accepted=self.accepted if not self.settings.dep else 0,
+            accepted=self.accepted,
             current=self.current,
-            ceiling=self.ceiling,
-            member=self.voting,
+            ceiling=self._reserving,
+            member=self.voting or self._joining,
         )

@@ -46,8 +46,8 @@ What a host must know:
 12. Node ids are the decimal server ids ("1" to "255"). The `incarnation` given to the machine must be
     larger after each start (the start time in milliseconds does; below 2^43).
 13. Durable records (`records.RECORD`) are kept in the order of `Persist`. Once a `Checkpointed` record is
-    durable, the host may drop every record before it except `Logged` ones that reach beyond its zxid; the
-    simplest host keeps all. `Compact` replaces everything.
+    durable, the host may drop every record before it except `Logged` ones that reach beyond its zxid, and the
+    `Truncated` ones that cut those; the simplest host keeps all. `Compact` replaces everything.
 """
 
 from typing import TypeAlias
