@@ -1,23 +1,19 @@
 package io.lockstep.source;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.lockstep.LockstepException;
 import io.lockstep.Settings;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.Collection;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
-import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.NewTopic;
-import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -25,8 +21,6 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RetriableException;
-import org.apache.kafka.common.errors.TopicExistsException;
-import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.slf4j.Logger;
@@ -37,12 +31,12 @@ import org.slf4j.LoggerFactory;
  *
  * <p>One for each query, shared by its sources. It is read to its end when it is opened. In micro-batch a thread
  * then follows it and proposes the next seal at a fixed interval, when there is new input; after the last
- * input a few more ({@code idleSeals}), so that watermarks pass. All sites propose; the topic's order decides, so none is needed.
+ * input a few more ({@code idleSeals}), so that watermarks pass. All sites propose; the topic's order decides, so
+ * none is needed.
  */
 final class SealTopic implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SealTopic.class);
     private static final Map<String, SealTopic> OPEN = new HashMap<>();
-    private static final long PATIENCE_MS = 60_000;
 
     private final String key;
     private final String site;
@@ -52,7 +46,7 @@ final class SealTopic implements AutoCloseable {
     private final int idleSeals;
     private final long mostRecords;
     private final TopicPartition partition;
-    private final Admin admin;
+    private final Topics kafka;
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final KafkaProducer<byte[], byte[]> producer;
     private final Seals seals = new Seals();
@@ -100,14 +94,13 @@ final class SealTopic implements AutoCloseable {
         this.intervalMs = settings.integer("sealIntervalMs", 500);
         this.idleSeals = settings.integer("idleSeals", 0);
         this.mostRecords = settings.integer("maxRecordsPerSeal", 1_000_000);
-        Map<String, Object> kafka = settings.kafka();
-        this.admin = Admin.create(kafka);
-        Map<String, Object> reading = new HashMap<>(kafka);
+        this.kafka = new Topics(settings.kafka());
+        Map<String, Object> reading = settings.kafka();
         reading.put("enable.auto.commit", "false");
         reading.put("auto.offset.reset", "earliest");
         reading.remove("group.id");
         this.consumer = new KafkaConsumer<>(reading, new ByteArrayDeserializer(), new ByteArrayDeserializer());
-        Map<String, Object> writing = new HashMap<>(kafka);
+        Map<String, Object> writing = settings.kafka();
         writing.put("acks", "all");
         writing.put("enable.idempotence", "true");
         this.producer = new KafkaProducer<>(writing, new ByteArraySerializer(), new ByteArraySerializer());
@@ -153,11 +146,16 @@ final class SealTopic implements AutoCloseable {
         return Math.min(have + 1, Math.max(admitted - 1, have));
     }
 
+    /** Ask what {@link #verify} will judge. */
+    void look(String topic) {
+        kafka.look(topic);
+    }
+
     /** Fail when the topic is not the one that the run began with. An unreachable broker says nothing. */
     void verify(String topic) {
         TopicDescription now;
         try {
-            now = describe(List.of(topic)).get(topic);
+            now = kafka.seen(topic);
         } catch (RetriableException error) {
             LOG.warn("cannot look at topic {} now: {}", topic, error.toString());
             return;
@@ -200,16 +198,16 @@ final class SealTopic implements AutoCloseable {
         }
         consumer.close(Duration.ofSeconds(1));
         producer.close(Duration.ofSeconds(1));
-        admin.close(Duration.ofSeconds(1));
+        kafka.close();
     }
 
     private void begin() {
-        createTopic();
+        kafka.createKept(partition.topic());
         consumer.assign(List.of(partition));
         consumer.seekToBeginning(List.of(partition));
         readToEnd();
         if (!seals.begun()) {
-            propose(Seals.originRecord(found()));
+            propose(Seals.originRecord(kafka.inputs(topics, fromLatest)));
             readToEnd();
         }
         if (!seals.begun()) {
@@ -220,55 +218,9 @@ final class SealTopic implements AutoCloseable {
         topics.forEach(seals::input);
     }
 
-    private void createTopic() {
-        NewTopic topic = new NewTopic(partition.topic(), 1, (short) -1)
-                .configs(Map.of("cleanup.policy", "delete", "retention.ms", "-1", "retention.bytes", "-1"));
-        try {
-            answer(admin.createTopics(List.of(topic)).all());
-        } catch (TopicExistsException error) {
-            LOG.debug("{} is there", partition.topic());
-        } catch (RetriableException error) {
-            throw unreachable(error);
-        }
-    }
-
-    /** The inputs as they are now. */
-    private Map<String, Seals.Input> found() {
-        Map<String, Seals.Input> inputs = new TreeMap<>();
-        try {
-            Map<String, TopicDescription> descriptions = describe(topics);
-            Map<String, long[]> offsets = offsets(fromLatest ? OffsetSpec.latest() : OffsetSpec.earliest(), descriptions);
-            descriptions.forEach((topic, description) ->
-                    inputs.put(topic, new Seals.Input(description.topicId().toString(), offsets.get(topic))));
-        } catch (RetriableException error) {
-            throw unreachable(error);
-        }
-        return inputs;
-    }
-
-    private Map<String, TopicDescription> describe(Collection<String> names) {
-        try {
-            return answer(admin.describeTopics(names).allTopicNames());
-        } catch (UnknownTopicOrPartitionException error) {
-            throw new LockstepException(
-                    "there is no input topic " + String.join(" or ", names), "create it, or correct the pipeline", error);
-        }
-    }
-
-    private Map<String, long[]> offsets(OffsetSpec spec, Map<String, TopicDescription> descriptions) {
-        Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
-        descriptions.forEach((topic, description) ->
-                description.partitions().forEach(one -> asked.put(new TopicPartition(topic, one.partition()), spec)));
-        Map<String, long[]> offsets = new HashMap<>();
-        descriptions.forEach((topic, description) -> offsets.put(topic, new long[description.partitions().size()]));
-        answer(admin.listOffsets(asked).all())
-                .forEach((one, info) -> offsets.get(one.topic())[one.partition()] = info.offset());
-        return offsets;
-    }
-
     private void readToEnd() {
-        long end = consumer.endOffsets(List.of(partition), Duration.ofMillis(PATIENCE_MS)).get(partition);
-        while (consumer.position(partition, Duration.ofMillis(PATIENCE_MS)) < end) {
+        long end = consumer.endOffsets(List.of(partition), Topics.PATIENCE).get(partition);
+        while (consumer.position(partition, Topics.PATIENCE) < end) {
             read(Duration.ofMillis(100));
         }
     }
@@ -328,22 +280,22 @@ final class SealTopic implements AutoCloseable {
         int number;
         boolean grew = false;
         try {
-            Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+            List<TopicPartition> asked = new ArrayList<>();
             synchronized (this) {
                 number = seals.count();
                 for (Map.Entry<String, Seals.Input> input : seals.inputs().entrySet()) {
                     ends.put(input.getKey(), seals.end(input.getKey(), number - 1).clone());
                     for (int shard = 0; shard < input.getValue().origin().length; shard++) {
-                        asked.put(new TopicPartition(input.getKey(), shard), OffsetSpec.latest());
+                        asked.add(new TopicPartition(input.getKey(), shard));
                     }
                 }
             }
             // Shared among all shards, so that a backlog becomes many batches of bounded size.
             long most = Math.max(1, mostRecords / Math.max(1, asked.size()));
-            for (var latest : answer(admin.listOffsets(asked).all()).entrySet()) {
+            for (Map.Entry<TopicPartition, Long> latest : kafka.ends(asked).entrySet()) {
                 long[] end = ends.get(latest.getKey().topic());
                 int shard = latest.getKey().partition();
-                long reached = Math.min(latest.getValue().offset(), end[shard] + most);
+                long reached = Math.min(latest.getValue(), end[shard] + most);
                 grew |= reached > end[shard];
                 end[shard] = Math.max(end[shard], reached);
             }
@@ -360,31 +312,9 @@ final class SealTopic implements AutoCloseable {
         return true;
     }
 
-    private void propose(com.fasterxml.jackson.databind.node.ObjectNode record) {
-        byte[] value = record.put("site", site).toString().getBytes(java.nio.charset.StandardCharsets.UTF_8);
+    private void propose(ObjectNode record) {
+        byte[] value = record.put("site", site).toString().getBytes(StandardCharsets.UTF_8);
         producer.send(new ProducerRecord<>(partition.topic(), partition.partition(), null, value));
         producer.flush();
-    }
-
-    /** Wait for Kafka's answer; what may pass by itself comes back as a RetriableException. */
-    private static <T> T answer(org.apache.kafka.common.KafkaFuture<T> future) {
-        try {
-            return future.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
-        } catch (ExecutionException error) {
-            if (error.getCause() instanceof RuntimeException cause) {
-                throw cause;
-            }
-            throw new IllegalStateException(error.getCause());
-        } catch (TimeoutException error) {
-            throw new org.apache.kafka.common.errors.TimeoutException("no answer from Kafka", error);
-        } catch (InterruptedException error) {
-            Thread.currentThread().interrupt();
-            throw new org.apache.kafka.common.errors.InterruptException(error);
-        }
-    }
-
-    private static LockstepException unreachable(RuntimeException error) {
-        return new LockstepException(
-                "Kafka does not answer: " + error.getMessage(), "check kafka.bootstrap.servers and the broker", error);
     }
 }

@@ -42,6 +42,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
         source = checkpoint;
         run = SealTopic.open(settings, checkpoint.replaceFirst("/sources/[^/]*$", ""));
         try {
+            run.look(topic);
             run.verify(topic);
         } catch (RuntimeException error) {
             run.close();
@@ -72,6 +73,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
         if (realTime) {
+            run.look(topic);
             return start;
         }
         int have = ((Position) start).seal;
@@ -79,6 +81,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
         if (number == have) {
             return have == Position.NO_SEAL ? null : start; // Spark would run an empty first batch
         }
+        run.look(topic);
         return new Position(topic, number, run.end(topic, number));
     }
 
