@@ -12,13 +12,17 @@ from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 
+import msgspec
+
 from lockstep.coordination import timing
-from lockstep.coordination.zab.messages import Notification, State, Vote
+from lockstep.coordination.zab.messages import MESSAGE, Notification, State, Vote
 from lockstep.coordination.zab.server import Server
 from lockstep.coordination.zab.settings import Settings
+from lockstep.protocol.machine import Send
 from lockstep.protocol.storage import History
 
 SAMPLES = 50
+_decoder = msgspec.msgpack.Decoder(MESSAGE)
 
 
 def calibrated(folder: Path, notices: Sequence[float]) -> timing.Parameters:
@@ -47,9 +51,11 @@ def calibrated(folder: Path, notices: Sequence[float]) -> timing.Parameters:
 def _handle() -> float:
     server = Server(1, (1, 2, 3), Settings())
     server.on_start(())
-    message = Notification(1, Vote(0, 0, 2), State.LOOKING, 0)
+    frame = msgspec.msgpack.encode(Notification(1, Vote(0, 0, 2), State.LOOKING, 0))
     began = time.perf_counter()
-    server.on_message("2", message)
+    for effect in server.on_message("2", _decoder.decode(frame)):
+        if isinstance(effect, Send):
+            msgspec.msgpack.encode(effect.message)
     return time.perf_counter() - began
 
 
