@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from lockstep.coordination.service_simulation import Violation, World, planted
+from lockstep.coordination.service_planted import planted
+from lockstep.coordination.service_simulation import Violation, World
 
 BUGS = planted()
 

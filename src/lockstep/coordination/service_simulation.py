@@ -19,7 +19,6 @@ The checkers stand on the clients' side of the wire and know only the promises:
 
 from collections import Counter, deque
 from random import Random
-from typing import Any
 
 from lockstep.coordination import transactions
 from lockstep.coordination.clients import Client, Settings
@@ -460,82 +459,3 @@ def _creation(path: str, value: bytes, mode: Mode) -> bytes:
 
 def _setting(path: str, value: bytes) -> bytes:
     return pack_string(path) + pack_buffer(value) + pack_int(-1)
-
-
-def planted() -> dict[str, tuple[type[Service], str]]:
-    """Services with a bug each, and the promise that it breaks: what the checkers are checked by."""
-    import msgspec
-
-    class Renumbers(Service):
-        """What is sent again gets a new number, so that nobody knows it again."""
-
-        def _serve(self, role: Any) -> None:
-            pending, self._pending = self._pending, {}
-            for one in pending.values():
-                self._sequence += 1
-                one.submission = msgspec.structs.replace(one.submission, sequence=self._sequence)
-                self._pending[self._sequence] = one
-                if one.client is not None and one.connect is None:
-                    queue = one.client.queue
-                    writes = [i for i, entry in enumerate(queue) if isinstance(entry, int)]
-                    place = next((i for i in writes if queue[i] in pending), None)
-                    if place is not None:
-                        queue[place] = self._sequence
-            super()._serve(role)
-
-    class Forgets(Service):
-        """Requests that were under way are not sent to the new leader."""
-
-        def _serve(self, role: Any) -> None:
-            self._pending.clear()
-            super()._serve(role)
-
-    class Overtakes(Service):
-        """Reads do not wait for the writes before them."""
-
-        def on_frame(self, client: Client, frame: bytes) -> None:
-            queue, client.queue = client.queue, deque()
-            super().on_frame(client, frame)
-            client.queue = deque((*queue, *client.queue))
-
-    class TellsLate(Service):
-        """Events leave after the replies of the same transaction."""
-
-        def _apply(self, zxid: int, payload: bytes) -> None:
-            self._held: list[tuple[Client, bytes]] | None = []
-            super()._apply(zxid, payload)
-            held, self._held = self._held, None
-            for client, frame in held:
-                self._send(client, frame)
-
-        def _send(self, client: Client, frame: bytes) -> None:
-            held = getattr(self, "_held", None)
-            if held is not None and client.is_connected and REPLY_HEADER.unpack_from(frame, 4)[0] == -1:
-                held.append((client, frame))
-            else:
-                super()._send(client, frame)
-
-    class TakesBack(Service):
-        """A client is let in although it has seen more than this server."""
-
-        def _connect(self, client: Client, connect: Connect) -> None:
-            super()._connect(client, msgspec.structs.replace(connect, last_zxid_seen=0))
-
-    class KeepsClients(Service):
-        """After a snapshot, clients stay as if nothing had happened on the way there."""
-
-        def restore(self, tree: Tree) -> None:
-            self.tree = tree
-            self.tree.set_config(self.settings.config_text)
-
-    return {
-        "renumbers": (Renumbers, "twice"),
-        "forgets": (Forgets, "unanswered|replies leave in the order"),
-        "overtakes": (Overtakes, "out of order"),
-        "tells late": (TellsLate, "read before event"),
-        "takes back": (TakesBack, "back in time"),
-        "keeps clients": (
-            KeepsClients,
-            "missed event|unanswered|read before event|replies leave in the order",
-        ),
-    }
