@@ -17,7 +17,7 @@ from lockstep.coordination.wire.records import (
     pack_set_watches,
     read_stat,
 )
-from lockstep.coordination.zab.interface import Committed, zxid_of
+from lockstep.coordination.zab.interface import Command, Committed, Propose, zxid_of
 
 
 def test_replies_come_in_the_order_of_the_requests() -> None:
@@ -333,6 +333,29 @@ def test_a_greedy_connection_is_paused_and_goes_on_later() -> None:
     solo.commit()
     assert not caller.port.is_paused
     assert len(caller.taken()) == 20
+
+
+def test_large_requests_travel_in_messages_of_bounded_size() -> None:
+    solo = Solo(limits=Limits(outstanding_bytes=8 << 20))
+    caller = Caller(solo)
+    caller.create("/a")
+    sizes: list[int] = []
+    command = solo._command
+
+    def note(proposal: Command) -> None:
+        assert isinstance(proposal, Propose)
+        sizes.append(sum(map(len, proposal.txns)))
+        command(proposal)
+
+    solo.service._command = note
+    for _ in range(12):
+        caller.send(Op.SET_DATA, setting("/a", bytes(1_000_000)))
+    assert caller.port.is_paused, "no more is read while so much is under way"
+    solo.commit()
+    assert [code for _, code in caller.taken()] == [0] * 12
+    assert len(sizes) >= 3
+    assert max(sizes) < 6_000_000
+    assert not caller.port.is_paused
 
 
 def test_clients_are_sent_elsewhere_when_no_leader_comes_back() -> None:

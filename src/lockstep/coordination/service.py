@@ -17,7 +17,7 @@ import hmac
 import os
 import time
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -63,6 +63,8 @@ _CHANGES = (Op.DELETE, Op.SET_DATA, Op.SET_ACL, Op.CHECK, Op.MULTI, Op.SYNC, Op.
 _WRITES = frozenset((*_CREATIONS, *_CHANGES))
 """What goes to the leader. A sync does too: it becomes an entry of the history, and so a true barrier."""
 _NO_PASSWORD = bytes(16)
+_RUN_BYTES = 4 << 20
+_Item = TypeVar("_Item")
 
 
 class _Pending(Struct):
@@ -103,6 +105,7 @@ class Service:
         self._sequence = transactions.first_sequence(settings.incarnation)
         self._session_counter = 0
         self._pending: dict[int, _Pending] = {}
+        self._pending_bytes = 0
         self._unsent: list[Submission] = []
         self._attached: list[int] = []
         self._ahead: list[tuple[Client, Connect]] = []
@@ -221,17 +224,21 @@ class Service:
             return
         leadership = self._leadership
         if self._unsent or self._attached or (self._touched and leadership is None):
-            forward = Forward(tuple(self._touched), tuple(self._attached), tuple(self._unsent))
+            touched, attached, unsent = tuple(self._touched), tuple(self._attached), self._unsent
             self._touched.clear()
             self._attached.clear()
-            self._unsent.clear()
-            if leadership is not None:
-                leadership.take(self.settings.server, forward)
-            else:
-                self._command(ToLeader(encode_forward(forward)))
+            self._unsent = []
+            for run in _runs(unsent, lambda submission: len(submission.body)) or [[]]:
+                forward = Forward(touched, attached, tuple(run))
+                if leadership is not None:
+                    leadership.take(self.settings.server, forward)
+                else:
+                    self._command(ToLeader(encode_forward(forward)))
+                touched = attached = ()
         if leadership is not None and leadership.proposals and isinstance(self.role, Leading):
-            proposals, leadership.proposals = tuple(leadership.proposals), []
-            self._command(Propose(proposals, self.role.epoch))
+            proposals, leadership.proposals = leadership.proposals, []
+            for batch in _runs(proposals, len):
+                self._command(Propose(tuple(batch), self.role.epoch))
 
     @property
     def outstanding(self) -> int:
@@ -322,6 +329,7 @@ class Service:
         identities = client.identities if client else ()
         submission = Submission(self._sequence, session, op, body, identities)
         self._pending[self._sequence] = _Pending(submission, client, xid, connect, time.monotonic())
+        self._pending_bytes += len(body)
         self._unsent.append(submission)
         self._rouse()
         return self._sequence
@@ -337,6 +345,7 @@ class Service:
                 is_gone and pending.submission.op != Op.CLOSE_SESSION
             ):
                 del self._pending[number]
+                self._pending_bytes -= len(pending.submission.body)
         self._unsent = [pending.submission for pending in self._pending.values()]
         self._attached = [client.session for client in self._by_session.values()]
         self._touched.update(self._by_session)
@@ -356,6 +365,8 @@ class Service:
         pending = None
         if transaction.origin == self.settings.server and transaction.sequence:
             pending = self._pending.pop(transaction.sequence, None)
+            if pending is not None:
+                self._pending_bytes -= len(pending.submission.body)
         applied = self.tree.apply(zxid, transaction, details=pending is not None)
         self.applied += 1
         if self._leadership is not None:
@@ -400,11 +411,15 @@ class Service:
         while queue and not isinstance(head := queue[0], int) and not client.is_closed:
             queue.popleft()
             self._answer(client, *head)
-        if client.is_paused and len(queue) * 2 < self.settings.limits.outstanding_per_connection:
-            self._unpause(client)
-        if self._paused and len(self._pending) * 2 < self.settings.limits.outstanding:
-            for waiting in list(self._paused):
-                self._unpause(waiting)
+        if self._paused:
+            limits = self.settings.limits
+            if (
+                len(self._pending) * 2 < limits.outstanding
+                and self._pending_bytes * 2 < limits.outstanding_bytes
+            ):
+                for waiting in list(self._paused):
+                    if len(waiting.queue) * 2 < limits.outstanding_per_connection:
+                        self._unpause(waiting)
 
     # Reads.
 
@@ -461,7 +476,8 @@ class Service:
     def _throttle(self, client: Client) -> None:
         limits = self.settings.limits
         crowded = len(client.queue) > limits.outstanding_per_connection
-        if (crowded or len(self._pending) > limits.outstanding) and not client.is_paused:
+        full = len(self._pending) > limits.outstanding or self._pending_bytes > limits.outstanding_bytes
+        if (crowded or full) and not client.is_paused:
             client.is_paused = True
             self._paused[client] = None
             client.port.pause()
@@ -475,3 +491,16 @@ class Service:
         if not self._awake:
             self._awake = True
             self._wake()
+
+
+def _runs(items: list[_Item], size: Callable[[_Item], int]) -> list[list[_Item]]:
+    """Cut the items into runs of about `_RUN_BYTES`: no message or record grows with what clients send."""
+    runs: list[list[_Item]] = []
+    room = 0
+    for item in items:
+        if room <= 0:
+            runs.append([])
+            room = _RUN_BYTES
+        runs[-1].append(item)
+        room -= size(item)
+    return runs
