@@ -196,3 +196,23 @@ def test_a_log_whose_beginning_is_missing_is_refused() -> None:
 def test_an_ensemble_that_cannot_be_is_refused(me: int, servers: list[int]) -> None:
     with pytest.raises(UsageError, match="cannot be part"):
         Server(me, servers)
+
+
+def test_a_leader_whose_founders_all_restarted_still_commits_or_makes_room() -> None:
+    """Nothing was proposed in the epoch yet, and no follower had it on disk when it crashed."""
+    ensemble = Ensemble(3, variant("rtzk"), disk=0.2)
+    ensemble.start()
+    first = ensemble.settle()
+    for follower in [id for id in ensemble.hosts if id != first]:
+        ensemble.crash(follower)
+        ensemble.start(follower)
+        ensemble.settle()
+    ensemble.until(lambda: ensemble.leader() != 0)
+    ensemble.settle()
+    ensemble.propose(b"x")
+    ensemble.run(2.0)
+    if not all(host.applied for host in ensemble.running()):
+        ensemble.settle()
+        ensemble.propose(b"x")
+        ensemble.run(2.0)
+    assert all(host.applied[-1][1] == b"x" for host in ensemble.running())

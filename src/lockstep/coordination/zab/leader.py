@@ -156,6 +156,8 @@ class Leader:
 
     def on_ack_epoch(self, link: LeaderLink, report: AckEpoch) -> None:
         link.report = report
+        # Who has this very epoch as its current one got it, and its history, from this leader.
+        link.promised = link.voting and (report.counts or report.current == self.epoch)
         if not self._settled and self._behind(report):
             self.step_back(f"server {link.server} is more up to date")
             return
@@ -396,8 +398,11 @@ class Leader:
     def _has_quorum(self) -> bool:
         """Enough followers to serve with or, before that, to found the epoch with."""
         serving = self.phase is Phase.BROADCAST
-        count = sum(link.synchronised if serving else link.may_found for link in self.links.values())
-        return count + 1 >= self.core.quorum
+        if not self._settled:
+            able = [link for link in self.links.values() if link.may_promise]
+        else:
+            able = list(self.links.values())
+        return sum(link.synchronised or not serving for link in able) + 1 >= self.core.quorum
 
     def on_timer(self, name: str) -> None:
         if name == PHASE and self.phase is not Phase.BROADCAST:

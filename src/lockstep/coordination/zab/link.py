@@ -13,6 +13,8 @@ class LeaderLink:
         self.voting = voting
         self.accepted = accepted
         self.report: AckEpoch | None = None
+        self.promised = False
+        """This follower may help to found the epoch: it had not accepted it before, or has entered it."""
         self.table_acked = 0
         self.streaming = False
         """NEWLEADER is sent; proposals follow."""
@@ -32,13 +34,9 @@ class LeaderLink:
         return self.id >> LIFE_SHIFT
 
     @property
-    def promised(self) -> bool:
-        """Whether this follower may help to found the epoch."""
-        return self.voting and self.report is not None and self.report.counts
-
-    @property
-    def may_found(self) -> bool:
-        return self.voting and (self.report is None or self.report.counts)
+    def may_promise(self) -> bool:
+        """Whether this follower helps to found the epoch, or may yet turn out to."""
+        return self.promised or (self.voting and self.report is None)
 
     def send(self, body: Body) -> None:
         self.core.send_quorum(self.server, self.id, self._next_out, body)
