@@ -358,6 +358,20 @@ def test_large_requests_travel_in_messages_of_bounded_size() -> None:
     assert not caller.port.is_paused
 
 
+def test_a_disk_that_does_not_keep_up_slows_clients_down() -> None:
+    solo = Solo()
+    caller = Caller(solo)
+    caller.create("/a")
+    solo.service.press(True)
+    xid = caller.send(Op.SET_DATA, setting("/a", b"x"))
+    assert caller.port.is_paused
+    solo.commit()
+    assert caller.taken() == [(xid, 0)], "what was taken is answered"
+    assert caller.port.is_paused
+    solo.service.press(False)
+    assert not caller.port.is_paused
+
+
 def test_clients_are_sent_elsewhere_when_no_leader_comes_back() -> None:
     solo = Solo(grace_ms=500)
     caller = Caller(solo)

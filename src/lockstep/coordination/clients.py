@@ -16,7 +16,7 @@ class Limits(Struct, frozen=True):
     connections: int = 20_000
     outstanding_per_connection: int = 2000
     outstanding: int = 20_000
-    outstanding_bytes: int = 64 << 20
+    outstanding_bytes: int = 16 << 20
     """Of all connections of one server together."""
 
 

@@ -148,10 +148,6 @@ class Network:
             self._forget(*key)
             connection.drop("no longer needed")
 
-    def pause(self, paused: bool) -> None:
-        for connection in self._up.values():
-            connection.pause(paused)
-
     @property
     def up(self) -> frozenset[tuple[int, Channel]]:
         return frozenset(self._up)

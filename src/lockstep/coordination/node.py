@@ -173,7 +173,7 @@ class Node:
             history.close()
             raise
         self._commit = GroupCommit(
-            history, confirm=self._on_persisted, fail=self._fail, pressure=self.network.pause
+            history, confirm=self._on_persisted, fail=self._fail, pressure=self.service.press
         )
         self._is_running = True
         self._input(self._machine.on_start, tuple(self._retained))

@@ -111,6 +111,7 @@ class Service:
         self._ahead: list[tuple[Client, Connect]] = []
         self._touched: set[int] = set()
         self._paused: dict[Client, None] = {}
+        self._is_pressed = False
         self._awake = False
         self.received = 0
         self.sent = 0
@@ -175,6 +176,13 @@ class Service:
                 self._rouse()
         elif self._touched:
             self._rouse()
+
+    def press(self, pressed: bool) -> None:
+        """The disk does not keep up: take less from clients. (Never from other servers: their heartbeats come
+        the same way, and silence means an election.)"""
+        self._is_pressed = pressed
+        if not pressed:
+            self._resume()
 
     # The protocol's side.
 
@@ -412,14 +420,16 @@ class Service:
             queue.popleft()
             self._answer(client, *head)
         if self._paused:
-            limits = self.settings.limits
-            if (
-                len(self._pending) * 2 < limits.outstanding
-                and self._pending_bytes * 2 < limits.outstanding_bytes
-            ):
-                for waiting in list(self._paused):
-                    if len(waiting.queue) * 2 < limits.outstanding_per_connection:
-                        self._unpause(waiting)
+            self._resume()
+
+    def _resume(self) -> None:
+        """Read again from clients that were paused, as far as there is room for what they send."""
+        limits = self.settings.limits
+        half_empty = len(self._pending) * 2 < limits.outstanding
+        if half_empty and self._pending_bytes * 2 < limits.outstanding_bytes and not self._is_pressed:
+            for waiting in list(self._paused):
+                if len(waiting.queue) * 2 < limits.outstanding_per_connection:
+                    self._unpause(waiting)
 
     # Reads.
 
@@ -477,7 +487,7 @@ class Service:
         limits = self.settings.limits
         crowded = len(client.queue) > limits.outstanding_per_connection
         full = len(self._pending) > limits.outstanding or self._pending_bytes > limits.outstanding_bytes
-        if (crowded or full) and not client.is_paused:
+        if (crowded or full or self._is_pressed) and not client.is_paused:
             client.is_paused = True
             self._paused[client] = None
             client.port.pause()

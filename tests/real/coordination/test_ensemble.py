@@ -138,6 +138,19 @@ def test_a_stopped_leader_is_replaced_and_comes_back_as_a_follower(ensemble: Ens
     asyncio.run(run())
 
 
+def test_the_largest_requests_happen_once_each_and_larger_ones_are_refused(ensemble: Ensemble) -> None:
+    async def run() -> None:
+        async with Client(ensemble.connect_string, timeout=5) as client:
+            await client.create("/a")
+            await asyncio.gather(*(client.set("/a", bytes(1_000_000)) for _ in range(40)))
+            with pytest.raises(ConnectionLoss):
+                await client.set("/a", bytes(1_100_000))
+            data, stat = await client.get("/a")
+            assert (len(data), stat.version) == (1_000_000, 40)
+
+    asyncio.run(run())
+
+
 def test_four_letter_words_are_answered(ensemble: Ensemble) -> None:
     leader = ensemble.wait_leader()
     address = ensemble.members[leader].client
