@@ -64,3 +64,11 @@ def test_a_pipeline_in_a_file_is_named_by_it(tmp_path: Path, monkeypatch: pytest
     assert os.environ["PYTHONPATH"] == "before", "our own processes must not see the pipeline's neighbours"
     file, _ = declared_in(typed(CELL)["alerts"], tmp_path / "run")
     assert file == f"{tmp_path / 'run' / 'pipeline.py'}:alerts"
+
+
+def test_a_udf_that_needs_a_session_to_be_declared_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("from pyspark.sql.functions import udf\n@udf('string')\ndef f(x):\n    return x\n" + CELL)
+    with pytest.raises(UsageError, match="needs a Spark session") as caught:
+        declared_in(path)
+    assert "udf(StringType())" in caught.value.hint

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from lockstep import home
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, UsageError
 from lockstep.replicas import manifest as manifests
 from lockstep.replicas.client_options import client_options
 from lockstep.replicas.consumer import Consumer
@@ -201,6 +201,13 @@ def declared_in(pipeline: Pipeline | str | Path, folder: Path | None = None) -> 
     before = os.environ.get("PYTHONPATH")
     try:
         return text, load(text)
+    except UsageError as error:
+        if "SESSION_OR_CONTEXT_NOT_EXISTS" in error.message:  # PySpark asks the JVM to read "string"
+            raise UsageError(
+                f"{path_text} needs a Spark session as soon as it is loaded: a UDF with its type as text?",
+                hint="give the type as an object, udf(StringType()), or define the UDF inside the pipeline",
+            ) from error
+        raise
     finally:
         if before is None:
             os.environ.pop("PYTHONPATH", None)

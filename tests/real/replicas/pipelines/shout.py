@@ -4,13 +4,14 @@ import os
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.types import StringType
 
 import lockstep
 
 NAME = os.environ.get("LOCKSTEP_TEST_PREFIX", "test")
 
 
-@f.udf("string")
+@f.udf(StringType())
 def louder(text: str) -> str:
     return text.upper()
 
