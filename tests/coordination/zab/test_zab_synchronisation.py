@@ -185,6 +185,19 @@ def test_recovery_replays_truncations_and_starts_at_the_last_checkpoint() -> Non
     assert shortened.history.last == zxid_of(2, 1)
 
 
+def test_a_purged_log_does_not_claim_to_begin_at_the_beginning() -> None:
+    """Only what follows the checkpoint was kept, and it is the first of a later epoch."""
+    before, after = zxid_of(8, 10), zxid_of(9, 1)
+    records = [
+        Logged(after, (b"x",)),
+        Checkpointed(before, b"state", accepted=9, current=9, ceiling=64, member=True),
+    ]
+    history = Recovered(records).history
+    assert (history.start, history.last) == (before, after)
+    assert history.common((before,)) == before
+    assert history.common((zxid_of(7, 1),)) is None
+
+
 def test_a_log_whose_beginning_is_missing_is_refused() -> None:
     with pytest.raises(LockstepError, match="no snapshot covers"):
         Recovered([Logged(zxid_of(1, 9), (b"x",))])

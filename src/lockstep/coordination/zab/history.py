@@ -106,6 +106,14 @@ class History:
             del self._zxids[:cut], self._txns[:cut]
             self._drop_ends()
 
+    def rebase(self, zxid: Zxid, reference: bytes) -> None:
+        """Begin at a checkpoint that was found on disk: what was before it may be there in part only."""
+        cut = bisect_right(self._zxids, zxid)
+        del self._zxids[:cut], self._txns[:cut]
+        self.start = self.checkpoint = zxid
+        self.reference = reference
+        self._drop_ends()
+
     def replace(self, zxid: Zxid, reference: bytes) -> None:
         """Nothing but the state after `zxid` (SNAP)."""
         self.start = self.checkpoint = zxid
@@ -117,8 +125,8 @@ class History:
     def _drop_ends(self) -> None:
         while self._ends and epoch_of(self._ends[0]) < epoch_of(self.start):
             del self._ends[0]
-        if not self._ends and self.start:
-            self._ends.append(self.start)
+        if self.start and (not self._ends or epoch_of(self._ends[0]) > epoch_of(self.start)):
+            self._ends.insert(0, self.start)
 
 
 class Recovered:
@@ -155,8 +163,8 @@ class Recovered:
             case Member():
                 self.member = True
             case Checkpointed(zxid, reference, accepted, current, ceiling, member):
-                if history.start <= zxid <= history.last and zxid >= history.checkpoint:
-                    history.checkpointed(zxid, reference)
+                if history.start <= zxid <= history.last:
+                    history.rebase(zxid, reference)
                 else:
                     history.replace(zxid, reference)
                 self.accepted = max(self.accepted, accepted)
