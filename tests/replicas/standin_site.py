@@ -37,7 +37,7 @@ def main() -> None:
     if asked("never").exists():
         report("failed", "no luck")
         sys.exit(1)
-    child = subprocess.Popen(["sleep", "600"])
+    child = subprocess.Popen(["tail", "-f", "/dev/null"])
     (folder.path / "child").write_text(str(child.pid))
     while True:
         report("running")

@@ -20,12 +20,12 @@ import lockstep
 TOPIC = "payments"
 LIMITS = {"low": [1, 2]}
 
-def helper(value):
-    return floor(value) + LIMITS["low"][0] if value < 10 else helper(value - 1)
+def shrink(value):
+    return floor(value) + LIMITS["low"][0] if value < 10 else shrink(value - 1)
 
 @lockstep.pipeline(inputs=[TOPIC], output="alerts", key="customer")
 def alerts(payments):
-    return parser.dumps([helper(payments)])
+    return parser.dumps([shrink(payments)])
 """
 
 
@@ -49,7 +49,7 @@ def test_the_file_declares_the_same_pipeline(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
     cell = CELL.replace('TOPIC = "payments"', 'TOPIC = "payments"\nhandle = open("/dev/null")')
-    pipeline = typed(cell.replace("helper(payments)", "handle"))["alerts"]
+    pipeline = typed(cell.replace("shrink(payments)", "handle"))["alerts"]
     with pytest.raises(UsageError, match="uses handle"):
         write_module(pipeline, tmp_path / "pipeline.py")
 

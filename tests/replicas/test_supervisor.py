@@ -120,12 +120,12 @@ def test_a_site_that_does_not_exist_cannot_be_killed(started: Supervisor) -> Non
 
 
 _SUPERVISOR = """
-import sys, time
+import signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from test_supervisor import RunFolder, Supervisor, command, settings
 Supervisor(RunFolder(Path(sys.argv[1])), settings(), tied=sys.argv[2] == "tied", command=command).start()
-time.sleep(600)
+signal.pause()
 """
 
 
