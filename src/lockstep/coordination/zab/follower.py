@@ -301,8 +301,8 @@ class Follower:
         return Notification(self.round, self.vote, State.FOLLOWING, self.epoch)
 
     def is_left_by(self, server: ServerId, round: int) -> bool:
-        """Whether the chosen leader has gone on to a later election before it could be connected to."""
-        return server == self.leader and round > self.round and self.stage is Stage.CONNECTING
+        """Whether the chosen leader has gone on to a later election, so that it leads no more."""
+        return server == self.leader and round > self.round
 
     def on_beat(self) -> None:
         self._silent += 1

@@ -242,7 +242,9 @@ class Server(Machine):
         if not notice.question:
             return
         self.core.send(sender, self.election.answer(notice.nonce))
-        if self.role is not None:
+        if isinstance(self.role, Follower) and self.role.is_left_by(sender, notice.round):
+            self._look("the chosen leader looks for one itself")
+        elif self.role is not None:
             self._on_looking(sender, notice.round)
         else:
             self.election.on_asked(sender)
