@@ -251,8 +251,11 @@ def test_a_snapshot_is_written_beside_the_server_and_holds_no_connection_open(tm
         theirs.settimeout(5)
         assert theirs.recv(1) == b"", "closed although the child still runs"
         assert not saving.done()
+        same = [asyncio.create_task(store.save(tree)) for _ in range(2)]
+        await asyncio.sleep(0)
         (tmp_path / "go").touch()
         zxid, reference = await saving
+        assert await same[0] == await same[1] == (6, b"snapshot.0000000000000006"), "it is written once"
         assert (zxid, sorted(store.load(reference).children("/"))) == (5, ["a", "zookeeper"])
         theirs.close()
 

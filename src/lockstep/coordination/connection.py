@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._is_flushing = False
-        if self._transport is not None and self._out:
+        if self._transport is not None and self._out and not self._transport.is_closing():
             self._transport.write(b"".join(self._out))
             self._said = self._loop.time()
         self._out.clear()

@@ -316,6 +316,8 @@ class Node:
                     self._since_snapshot >= self.config.snapshot_every
                     or self._bytes_since_snapshot >= self.config.snapshot_bytes
                 ):
+                    self._is_saving = True
+                    self._since_snapshot = self._bytes_since_snapshot = 0
                     self._spawn(self._checkpoint())
             case _:
                 self.service.on_delivery(item)
@@ -323,8 +325,6 @@ class Node:
     # Snapshots.
 
     async def _checkpoint(self) -> None:
-        self._is_saving = True
-        self._since_snapshot = self._bytes_since_snapshot = 0
         try:
             zxid, reference = await self.snapshots.save(self.service.tree)
         except LockstepError as error:

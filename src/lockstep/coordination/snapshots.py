@@ -18,6 +18,7 @@ import os
 import re
 import signal
 import struct
+import traceback
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -49,6 +50,8 @@ class DamagedSnapshot(LockstepError):
 class SnapshotStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._writing: dict[str, asyncio.Future[tuple[int, int]]] = {}
+        """Snapshots that a child is writing: who wants the same one waits for it."""
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob("*.new"):
             leftover.unlink()
@@ -64,10 +67,14 @@ class SnapshotStore:
         """Write the tree as it is now; (zxid, reference) once it is durable."""
         zxid = tree.last_zxid
         name = f"snapshot.{zxid:016x}"
-        if not (self.folder / name).exists():
+        writing = self._writing.get(name)
+        if writing is None and not (self.folder / name).exists():
             child = self._fork(tree, name)
             loop = asyncio.get_running_loop()
-            _, status = await loop.run_in_executor(None, os.waitpid, child, 0)
+            writing = self._writing[name] = loop.run_in_executor(None, os.waitpid, child, 0)
+            writing.add_done_callback(lambda _: self._writing.pop(name, None))
+        if writing is not None:
+            _, status = await writing
             if status != 0:
                 raise LockstepError(
                     f"cannot write the snapshot {self.folder / name}",
@@ -124,6 +131,8 @@ class SnapshotStore:
                 os.nice(10)
                 self._publish(name, encode_chunks(tree.snapshot()))
                 status = 0
+        except Exception:
+            traceback.print_exc()
         finally:
             os._exit(status)
 
