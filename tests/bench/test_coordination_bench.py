@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.bench.coordination import shares
 from lockstep.bench.coordination_kills import Kill, notices_of, phases_of, summary
-from lockstep.bench.coordination_load import Return
+from lockstep.bench.coordination_load import Return, is_steady
 from lockstep.bench.coordination_model import calibrated
 from lockstep.bench.coordination_plots import recovery_cdf
 from lockstep.bench.coordination_sides import Mark, free_low_ports, in_sync
@@ -99,6 +99,14 @@ def test_a_technique_gets_what_its_phase_has_lost() -> None:
 
 def test_the_worse_of_crash_and_return_decides() -> None:
     assert Return(10.0, 15.0, 30.0, 2000.0, 2.0).ratio == pytest.approx(3)
+
+
+def test_a_rate_that_still_rises_is_not_steady() -> None:
+    warming = [1842, 2827, 2444, 2965, 4262, 4200, 6858, 5647, 7185, 6826, 9663, 11416]
+    assert not any(is_steady(warming[:end]) for end in range(len(warming) + 1))
+    assert is_steady([*warming, 9226, 10288, 9756, 11000, 10500])
+    assert not is_steady([10_000] * 9)
+    assert is_steady([10_000] * 10)
 
 
 def test_ports_lie_below_those_that_connections_are_given() -> None:

@@ -49,14 +49,13 @@ class Plan:
     block: int
     sizes: tuple[int, ...] = (3, 5, 7)
     slow_kills: int = 30
-    seconds: float = 10.0
-    warm_up: float = 20.0
+    seconds: int = 20
     nodes: int = MILLION
     returns: int = 5
 
 
 FULL = Plan(kills=100, block=10)
-QUICK = Plan(kills=10, block=5, slow_kills=5, seconds=4.0, warm_up=8.0, nodes=MILLION // 10, returns=3)
+QUICK = Plan(kills=10, block=5, slow_kills=5, seconds=5, nodes=MILLION // 10, returns=3)
 
 
 def run(quick: bool, console: Console) -> Report:
@@ -232,24 +231,34 @@ def _report_model(
 
 
 def _report_throughput(report: Report, plan: Plan, folder: Path, console: Console) -> None:
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, load.Rate]] = {}
     with _progress(console, "throughput", 4) as done:
         for name, side in _pair(folder / "throughput"):
             with side:
                 leader = side.wait_in_sync()
-                writes = on_loop(load.writes(side, plan.seconds, plan.warm_up))
+                writes = on_loop(load.writes(side, plan.seconds))
                 done()
                 follower = next(server for server in side.running if server != leader)
-                reads = on_loop(load.reads(side, follower, plan.seconds, plan.warm_up))
+                reads = on_loop(load.reads(side, follower, plan.seconds))
                 done()
-            found[name] = {"writes": round(writes), "reads": round(reads)}
-    report.figures["throughput"] = found
-    _print_pair(console, f"3 servers, 100-byte values, {load.IN_FLIGHT} in flight, per second", found)
-    report.bar("writes a second (3 servers, 100 in flight)", found["rtzk"]["writes"], ">=", 5_000, "/s")
-    report.bar("reads a second from one server", found["rtzk"]["reads"], ">=", 20_000, "/s")
+            found[name] = {"writes": writes, "reads": reads}
+    report.figures["throughput"] = {
+        name: {what: asdict(rate) for what, rate in rates.items()} for name, rates in found.items()
+    }
+    title = f"3 servers, 100-byte values, {load.IN_FLIGHT} in flight, per second"
+    table = Table("side", "writes", "reads", "warm-up (s)", title=title, title_justify="left")
+    for name, rates in found.items():
+        warm_up = ", ".join(
+            f"{rate.warm_up_seconds}{'' if rate.is_steady else ' (still rising)'}" for rate in rates.values()
+        )
+        table.add_row(name, *(f"{rate.per_second:,.0f}" for rate in rates.values()), warm_up)
+    console.print(table)
+    ours, theirs = found["rtzk"], found["zookeeper"]
+    report.bar("writes a second (3 servers, 100 in flight)", ours["writes"].per_second, ">=", 5_000, "/s")
+    report.bar("reads a second from one server", ours["reads"].per_second, ">=", 20_000, "/s")
     report.notes.append(
-        f"ZooKeeper with the same client: {found['zookeeper']['writes']:,.0f} writes/s, "
-        f"{found['zookeeper']['reads']:,.0f} reads/s"
+        f"ZooKeeper with the same client: {theirs['writes'].per_second:,.0f} writes/s, "
+        f"{theirs['reads'].per_second:,.0f} reads/s"
     )
 
 
@@ -280,6 +289,8 @@ def _report_returns(report: Report, plan: Plan, folder: Path, console: Console) 
     with _progress(console, "a follower's crash and return", 2 * plan.returns) as done:
         for name, side in _pair(folder / "returns"):
             with side:
+                side.wait_in_sync()
+                on_loop(load.writes(side, 1))  # warm, as before the rates
                 found[name] = []
                 for _ in range(plan.returns):
                     found[name].append(on_loop(load.follower_returns(side)))
@@ -314,14 +325,6 @@ def _pair(folder: Path) -> tuple[tuple[str, Side], ...]:
         ("zookeeper", ZooKeeper(folder / "zookeeper", servers=3)),
         ("rtzk", Side("rtzk", folder / "rtzk", servers=3)),
     )
-
-
-def _print_pair(console: Console, title: str, found: dict[str, dict[str, float]]) -> None:
-    columns = list(next(iter(found.values())))
-    table = Table("side", *columns, title=title, title_justify="left")
-    for name, one in found.items():
-        table.add_row(name, *(f"{one[column]:,.0f}" for column in columns))
-    console.print(table)
 
 
 @contextmanager

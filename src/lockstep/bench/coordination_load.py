@@ -26,32 +26,60 @@ STEADY_RATE = 2000
 NODES_PER_MULTI = 200
 WINDOW_SECONDS = 5.0
 DOWN_SECONDS = 1.0
+MOST_WARM_UP = 60
 
 
-async def writes(side: Side, seconds: float, warm_up: float) -> float:
+@dataclass(frozen=True)
+class Rate:
+    """What was answered in a second, after the rate had stopped rising."""
+
+    per_second: float
+    warm_up_seconds: int
+    is_steady: bool
+    """False if it was still rising when the patience ended: then the figure is too low."""
+    each_second: tuple[int, ...]
+    """The whole course, warm-up included."""
+
+
+async def writes(side: Side, seconds: int) -> Rate:
     """setData a second; the requests in flight are shared by one connection to each server."""
     clients = [Client(str(member.client), timeout=5) for member in side.members.values()]
-    return await _rate(clients, Op.SET_DATA, pack_buffer(VALUE) + pack_int(-1), seconds, warm_up)
+    return await _rate(clients, Op.SET_DATA, pack_buffer(VALUE) + pack_int(-1), seconds)
 
 
-async def reads(side: Side, server: int, seconds: float, warm_up: float) -> float:
+async def reads(side: Side, server: int, seconds: int) -> Rate:
     """getData a second from one server, over one connection."""
-    clients = [Client(str(side.members[server].client), timeout=5)]
-    return await _rate(clients, Op.GET_DATA, b"\0", seconds, warm_up)
+    return await _rate([Client(str(side.members[server].client), timeout=5)], Op.GET_DATA, b"\0", seconds)
 
 
-async def _rate(clients: Sequence[Client], op: Op, tail: bytes, seconds: float, warm_up: float) -> float:
-    """What counts is a reply without an error. The warm-up is for the JVM, which compiles as it runs."""
+def is_steady(each_second: Sequence[float]) -> bool:
+    """The best of the last five seconds is hardly better than the best before: a JVM compiles as it runs, and
+    has done most of it then."""
+    before, recent = each_second[:-5], each_second[-5:]
+    return len(before) >= 5 and max(recent) <= 1.1 * max(before)
+
+
+async def _rate(clients: Sequence[Client], op: Op, tail: bytes, seconds: int) -> Rate:
+    """What counts is a reply without an error."""
     done = 0
-    ends = 0.0
+    is_running = True
 
     async def keep_asking(client: Client, path: str) -> None:
         nonlocal done
         body = pack_string(path) + tail
         request = client.request
-        while time.monotonic() < ends:
+        while is_running:
             await request(op, body)
             done += 1
+
+    course: list[int] = []
+
+    async def a_second() -> float:
+        before, began = done, time.monotonic()
+        await asyncio.sleep(1)
+        rate = (done - before) / (time.monotonic() - began)
+        course.append(round(rate))
+        return rate
 
     try:
         for client in clients:
@@ -60,16 +88,18 @@ async def _rate(clients: Sequence[Client], op: Op, tail: bytes, seconds: float, 
         await _prepare(clients[0], paths)
         for client in clients:
             await client.sync()
-        rate = 0.0
-        for part in (warm_up, seconds):
-            done, began = 0, time.monotonic()
-            ends = began + part
-            await asyncio.gather(
-                *(keep_asking(clients[number % len(clients)], path) for number, path in enumerate(paths))
-            )
-            rate = done / (time.monotonic() - began)
-        return rate
+        asking = asyncio.gather(
+            *(keep_asking(clients[number % len(clients)], path) for number, path in enumerate(paths))
+        )
+        while not is_steady(course) and len(course) < MOST_WARM_UP and not asking.done():
+            await a_second()
+        warm_up, steady = len(course), is_steady(course)
+        measured = [await a_second() for _ in range(seconds)]
+        is_running = False
+        await asking
+        return Rate(sum(measured) / seconds, warm_up, steady, tuple(course))
     finally:
+        is_running = False
         for client in clients:
             await client.stop()
 
