@@ -253,7 +253,7 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
 
     def choose() -> tuple[str, str]:
         planned = engines.plan(spark, pipeline, engine_settings("realtime"))
-        return engines.choose(planned, settings.engine, settings.allow)
+        return engines.choose(planned, settings.engine, settings.allow, shards=shards)
 
     engine, why = choose_engine(run, choose)
     chosen = engine_settings(engine)

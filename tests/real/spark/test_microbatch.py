@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from spark_bench import Bench, Output, accepted, by_identity
 
 from lockstep.spark import identity, position
@@ -116,6 +117,43 @@ def test_python_state_runs(bench: Bench) -> None:
     def steps(df: Any) -> Any:
         grouped = df.select(df.key.cast("string").alias("who")).groupBy("who")
         return grouped.applyInPandasWithState(steps_of, "who string, n int", "n int", "update", "NoTimeout")
+
+    for site in SITES:
+        bench.start(steps, site, engine="microbatch")
+    for at in (0, 30):
+        bench.produce(steps.inputs[0], [(f"k{n % 3}", "x") for n in range(30)])
+        found = bench.outputs(
+            steps.output, lambda found, at=at: all(total(found, site) >= at + 30 for site in SITES)
+        )
+    assert by_identity(found, "site-1") == by_identity(found, "site-2")
+
+
+class Steps(StatefulProcessor):
+    """Counts a key's rows, in the newer kind of Python state."""
+
+    def init(self, handle: Any) -> None:
+        self.count = handle.getValueState("count", "n int")
+
+    def handleInputRows(
+        self,
+        key: tuple[str],
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,
+    ) -> Iterator[pd.DataFrame]:
+        count = (self.count.get()[0] if self.count.exists() else 0) + sum(len(frame) for frame in rows)
+        self.count.update((count,))
+        yield pd.DataFrame({"who": [key[0]], "n": [count]})
+
+    def close(self) -> None: ...
+
+
+def test_transform_with_state_runs(bench: Bench) -> None:
+    @pipeline(
+        inputs=[bench.topic("in")], output=bench.topic("out"), key="who", options={"outputMode": "update"}
+    )
+    def steps(df: Any) -> Any:
+        grouped = df.select(df.key.cast("string").alias("who")).groupBy("who")
+        return grouped.transformWithStateInPandas(Steps(), "who string, n int", "Update", "None")
 
     for site in SITES:
         bench.start(steps, site, engine="microbatch")
