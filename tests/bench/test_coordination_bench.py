@@ -98,7 +98,7 @@ def test_a_technique_gets_what_its_phase_has_lost() -> None:
 
 
 def test_the_worse_of_crash_and_return_decides() -> None:
-    assert Return(10.0, 15.0, 30.0, 2000.0, 2.0).ratio == pytest.approx(3)
+    assert Return(10.0, 15.0, 30.0, 2000.0, 2.0, 0.1, 0.2).ratio == pytest.approx(3)
 
 
 def test_a_rate_that_still_rises_is_not_steady() -> None:

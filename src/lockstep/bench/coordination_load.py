@@ -5,10 +5,12 @@ own, so that on a small machine all figures are also about the client.
 """
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -152,6 +154,9 @@ class Return:
     around_return_p99: float
     rate: float
     away_seconds: float
+    waited_before: float
+    """Share of the time that the survivors and the client, taken together, waited for a core that others used."""
+    waited_around: float
 
     @property
     def ratio(self) -> float:
@@ -195,14 +200,19 @@ async def follower_returns(side: Side) -> Return:
             await client.start()
         await _prepare(clients[0], paths)
         load = loop.create_task(steadily())
-        await asyncio.sleep(2.0 + WINDOW_SECONDS)
+        await asyncio.sleep(2.0)
+        pids = [os.getpid(), *(side.pid(server) for server in side.running if server != victim)]
+        waits = [(time.monotonic(), waited(pids))]
+        await asyncio.sleep(WINDOW_SECONDS)
+        waits.append((time.monotonic(), waited(pids)))
         killed = side.strike(victim)
         await asyncio.to_thread(side.bury, victim)
         await asyncio.sleep(DOWN_SECONDS)
-        side.start_server(victim)
+        await asyncio.to_thread(side.start_server, victim)  # a fork on the loop would count as latency
         await asyncio.to_thread(side.wait_serving, victim)
         returned = time.monotonic()
         await asyncio.sleep(WINDOW_SECONDS)
+        waits.append((time.monotonic(), waited(pids)))
         running = False
         await load
     finally:
@@ -211,6 +221,9 @@ async def follower_returns(side: Side) -> Return:
             await client.stop()
     if failed:
         raise failed[0]
+
+    def share(first: tuple[float, float], last: tuple[float, float]) -> float:
+        return (last[1] - first[1]) / (last[0] - first[0])
 
     def p99(start: float) -> float:
         within = [one for due, one in took if start <= due < start + WINDOW_SECONDS]
@@ -223,4 +236,12 @@ async def follower_returns(side: Side) -> Return:
         around_return_p99=p99(returned - WINDOW_SECONDS / 2),
         rate=len(counted) / WINDOW_SECONDS,
         away_seconds=returned - killed,
+        waited_before=share(waits[0], waits[1]),
+        waited_around=share(waits[1], waits[2]),
     )
+
+
+def waited(pids: Sequence[int]) -> float:
+    """Seconds that the main threads of these processes, on average, were ready to run and had no core."""
+    files = [Path(f"/proc/{pid}/task/{pid}/schedstat") for pid in pids]
+    return sum(int(file.read_text().split()[1]) for file in files) / 1e9 / len(files)
