@@ -314,7 +314,7 @@ def _report_returns(report: Report, plan: Plan, folder: Path, console: Console) 
     for name, several in found.items():
         listed = "; ".join(
             f"{one.before_p99:.1f} before, {one.around_crash_p99:.1f} crash, {one.around_return_p99:.1f} return"
-            f" at {one.rate:,.0f}/s (no core for {one.waited_before:.0%}, then {one.waited_around:.0%} of the time)"
+            f" at {one.rate:,.0f}/s (no core {one.waited_before:.0%}, then {one.waited_around:.0%} of the time)"
             for one in several
         )
         report.notes.append(f"{name}, write p99 in 5 s windows, ms: {listed}")
