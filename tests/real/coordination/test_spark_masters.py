@@ -71,7 +71,11 @@ class Standalone:
 
 @pytest.fixture
 def spark(ensemble: Ensemble, tmp_path: Path) -> Iterator[Standalone]:
-    cluster = Standalone(tmp_path, ensemble.connect_string)
+    # Masters talk to servers that will live: Curator gives up leadership when its own server goes away, from
+    # whichever ensemble. That a survivor keeps its clients through the election is ours to show.
+    leader = ensemble.wait_leader()
+    followers = [str(member.client) for server, member in ensemble.members.items() if server != leader]
+    cluster = Standalone(tmp_path, ",".join(followers))
     try:
         yield cluster
     finally:
