@@ -9,7 +9,7 @@ from lockstep.bench.coordination_kills import Kill, notices_of, phases_of, summa
 from lockstep.bench.coordination_load import Return, is_steady
 from lockstep.bench.coordination_model import calibrated
 from lockstep.bench.coordination_plots import recovery_cdf
-from lockstep.bench.coordination_sides import Mark, free_low_ports, in_sync
+from lockstep.bench.coordination_sides import Mark, in_sync
 from lockstep.bench.peers.zookeeper import moments
 
 FOLLOWS = {"zk_server_state": "follower", "zk_last_zxid": "7"}
@@ -107,14 +107,6 @@ def test_a_rate_that_still_rises_is_not_steady() -> None:
     assert is_steady([*warming, 9226, 10288, 9756, 11000, 10500])
     assert not is_steady([10_000] * 9)
     assert is_steady([10_000] * 10)
-
-
-def test_ports_lie_below_those_that_connections_are_given() -> None:
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports = free_low_ports()
-    taken = [next(ports) for _ in range(20)]
-    assert len(set(taken)) == 20
-    assert max(taken) < first
 
 
 def test_the_models_parameters_are_measured(tmp_path: Path) -> None:

@@ -11,17 +11,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from socket import SO_REUSEADDR, SOL_SOCKET, socket
 from typing import Any, Literal, TypeVar
 
 from lockstep import process
 from lockstep.coordination import membership
 from lockstep.coordination.ensemble import Ensemble
-from lockstep.coordination.membership import Member
 from lockstep.errors import LockstepError
 
 TICK_MS = 250
@@ -30,8 +27,6 @@ SideName = Literal["vanilla", "rtzk-l", "rtzk", "zookeeper"]
 SIDES: tuple[SideName, ...] = ("vanilla", "rtzk-l", "rtzk", "zookeeper")
 T = TypeVar("T")
 Moment = Literal["looking", "decided", "serving", "following"]
-
-_first_port = count(20_000 + os.getpid() % 4000)
 
 
 @dataclass(frozen=True)
@@ -53,8 +48,6 @@ class Side(Ensemble):
     ) -> None:
         super().__init__(folder, servers=servers, tick_ms=TICK_MS, variant=variant, options=options)
         self.name = name
-        ports = free_low_ports()
-        self.members = {i: Member("127.0.0.1", next(ports), next(ports)) for i in range(1, servers + 1)}
 
     def strike(self, server: int) -> float:
         """kill -9, without waiting; returns when. `bury` must follow."""
@@ -136,18 +129,6 @@ def in_sync(figures: dict[int, dict[str, str]]) -> int | None:
     if len({one["zk_last_zxid"] for one in figures.values() if "zk_last_zxid" in one}) > 1:
         return None
     return leaders[0]
-
-
-def free_low_ports() -> Iterator[int]:
-    while True:
-        port = next(_first_port)
-        with socket() as trial:
-            trial.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-            try:
-                trial.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
 
 
 def on_loop(work: Coroutine[Any, Any, T]) -> T:

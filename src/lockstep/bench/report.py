@@ -66,8 +66,8 @@ class Report:
         for bar in self.bars:
             table.add_row(
                 bar.name,
-                f"{bar.figure:,.4g} {bar.unit}".rstrip(),
-                f"{bar.sense} {bar.limit:,.4g} {bar.unit}".rstrip(),
+                f"{_figure(bar.figure)} {bar.unit}".rstrip(),
+                f"{bar.sense} {_figure(bar.limit)} {bar.unit}".rstrip(),
                 "[green]met[/]" if bar.met else "[red]missed[/]",
             )
         console.print(table)
@@ -99,6 +99,10 @@ def machine() -> str:
         f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB, {platform.system()} {platform.release()}, "
         f"Python {platform.python_version()}"
     )
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _processor() -> str:

@@ -18,6 +18,7 @@ from lockstep import process
 from lockstep.coordination import membership
 from lockstep.coordination.membership import Member
 from lockstep.errors import LockstepError
+from lockstep.ports import free_ports
 
 START_SECONDS = 20.0
 
@@ -135,14 +136,3 @@ def ask(host: str, port: int, word: str, timeout: float = 1.0) -> str:
     except OSError:
         return ""
     return answer.decode(errors="replace")
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()

@@ -13,9 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
-import random
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -29,8 +27,9 @@ from confluent_kafka.admin import AdminClient
 from lockstep import process
 from lockstep.errors import LockstepError, UsageError
 from lockstep.log import kraft
-from lockstep.log.kraft import LOOPBACK, Node
+from lockstep.log.kraft import Node
 from lockstep.observe.logger import get_logger
+from lockstep.ports import free_port, is_free
 
 READY_SECONDS = 60.0
 LEAST_FREE_MB = 200
@@ -173,7 +172,7 @@ class Broker:
             old = before[number - 1] if len(before) == self._count else (0, 0)
             if self._port:
                 port = self._port + number - 1
-                if not _is_free(port):
+                if not is_free(port):
                     raise LockstepError(
                         f"port {port} is already in use", hint="choose another with --port, or leave it out"
                     )
@@ -216,7 +215,7 @@ class Broker:
 
     def _answers(self, admin: AdminClient, node: Node) -> bool:
         # Asking a closed port costs librdkafka a back-off; a plain connection tells sooner.
-        if _is_free(node.port):
+        if is_free(node.port):
             return False
         expected = {number for number in self.nodes if self.running(number)}
         try:
@@ -293,38 +292,8 @@ def _disk_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def free_port(old: int, chosen: set[int]) -> int:
-    """The old port if it is free, else a free one.
-
-    Below the range that the kernel uses for outgoing connections: a port from inside it can be taken by any
-    client while its node is down, even by a client that tries to reach that node.
-    """
-    if old and old not in chosen and _is_free(old):
-        return old
-    lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for _attempt in range(200):
-        port = random.randrange(10_240, max(lowest_outgoing, 10_241))
-        if port not in chosen and _is_free(port):
-            return port
-    with socket.socket() as asked:
-        asked.bind((LOOPBACK, 0))
-        return int(asked.getsockname()[1])
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except PermissionError as error:
-            raise LockstepError(f"port {port} needs privileges", hint="choose one above 1023") from error
-        except OSError:
-            return False
-        return True
-
-
 def _port_lost(node: Node) -> bool:
-    return not (_is_free(node.port) and _is_free(node.controller_port))
+    return not (is_free(node.port) and is_free(node.controller_port))
 
 
 def _runs_in(pid: int, folder: Path) -> bool:

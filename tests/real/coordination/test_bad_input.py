@@ -13,8 +13,9 @@ import pytest
 from lockstep import process
 from lockstep.coordination import membership
 from lockstep.coordination.client import Client
-from lockstep.coordination.ensemble import Ensemble, free_ports
+from lockstep.coordination.ensemble import Ensemble
 from lockstep.coordination.membership import Member
+from lockstep.ports import free_ports
 
 pytestmark = pytest.mark.real
 

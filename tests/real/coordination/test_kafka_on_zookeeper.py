@@ -9,7 +9,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lockstep import process
-from lockstep.coordination.ensemble import Ensemble, free_ports
+from lockstep.coordination.ensemble import Ensemble
+from lockstep.ports import free_ports
 from lockstep.setup import jars, java
 
 pytestmark = pytest.mark.real

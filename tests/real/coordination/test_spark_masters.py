@@ -12,7 +12,8 @@ import pyspark
 import pytest
 
 from lockstep import process
-from lockstep.coordination.ensemble import Ensemble, free_ports
+from lockstep.coordination.ensemble import Ensemble
+from lockstep.ports import free_ports
 
 pytestmark = pytest.mark.real
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -12,10 +12,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from contract import entries, take, values
 
 from lockstep.errors import UsageError
-from lockstep.log.broker import Broker, free_port
+from lockstep.log.broker import Broker
 from lockstep.log.errors import AccessDenied, LogClosed, LogError, TopicRecreated, Unavailable, UnknownTopic
 from lockstep.log.interface import Log
 from lockstep.log.kafka import KafkaLog
+from lockstep.ports import free_port
 
 pytestmark = pytest.mark.real
 DEADLINE = 90.0

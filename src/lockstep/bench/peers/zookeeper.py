@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lockstep import process
-from lockstep.bench.coordination_sides import TICK_MS, Mark, Moment, Side, free_low_ports
+from lockstep.bench.coordination_sides import TICK_MS, Mark, Moment, Side
 from lockstep.errors import LockstepError
+from lockstep.ports import free_ports
 from lockstep.setup import java
 from lockstep.setup.ivy import pyspark_jars
 
@@ -58,8 +59,7 @@ class ZooKeeper(Side):
 
     def __init__(self, folder: Path, *, servers: int, name: str = "zookeeper") -> None:
         super().__init__(name, folder, servers=servers)
-        ports = free_low_ports()
-        self._election_ports = {server: next(ports) for server in self.members}
+        self._election_ports = dict(zip(self.members, free_ports(servers), strict=True))
         self._java = str(java.find().java)
         self._classpath = ":".join(_jars())
 

@@ -10,7 +10,6 @@
 """
 
 import asyncio
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ import msgspec
 from lockstep import process
 from lockstep.errors import LockstepError
 from lockstep.log.kafka import KafkaLog
+from lockstep.ports import free_ports
 from lockstep.protocol.client import Client
 from lockstep.protocol.frames import Address
 from lockstep.sim.history import Delivered, Operation, Sequence
@@ -54,7 +54,9 @@ class Cluster:
     def __init__(self, folder: Path, bootstrap_servers: str) -> None:
         self._folder = folder
         self._servers = bootstrap_servers
-        self.addresses = {node: Address("127.0.0.1", port) for node, port in _free_ports(NODES).items()}
+        self.addresses = {
+            node: Address("127.0.0.1", port) for node, port in zip(NODES, free_ports(len(NODES)), strict=True)
+        }
         self._processes: dict[str, Popen[bytes]] = {}
         self.incarnations = dict.fromkeys(NODES, 0)
 
@@ -205,14 +207,6 @@ async def _caught_up(log: KafkaLog, cluster: Cluster) -> list[Sequence]:
             break
         await asyncio.sleep(0.05)
     return list(found.values())
-
-
-def _free_ports(names: tuple[str, ...]) -> dict[str, int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in names]
-    ports = {name: held[number].getsockname()[1] for number, name in enumerate(names)}
-    for each in held:
-        each.close()
-    return ports
 
 
 def _microseconds() -> int:
