@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from spark_bench import Bench
 
@@ -15,7 +16,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     built = session.build(session.SiteSettings("tests", folder, slots=12))
     yield built
+    jvm = SparkContext._gateway.proc
     built.stop()
+    jvm.kill()  # its producers live on, and would complain about the broker after the last test
+    jvm.wait()
 
 
 @pytest.fixture
