@@ -1,15 +1,15 @@
 """What the deduplicating consumer and the egress cost, apart from Spark: part of `lockstep bench latency`.
 
 Two "sites" write every output twice, as real ones do. Throughput: how many records a second one core reads and
-deduplicates. Added latency: the same outputs read by a plain consumer, by `lockstep.Consumer` and, behind the
-egress, by a plain consumer of the clean topic, in one run; the difference of the medians is what each adds.
+deduplicates. Added latency: outputs read by a plain consumer, by `lockstep.Consumer` and, behind the egress, by a
+plain consumer of the clean topic, by turns in one run; the difference of the medians is what each adds.
 """
 
+import contextlib
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -18,16 +18,18 @@ from rich.console import Console
 import lockstep
 from lockstep import process
 from lockstep.bench.sides import OUTPUT_PARTITIONS, create_topics, plain_consumer, values
+from lockstep.errors import LockstepError
 from lockstep.observe.percentiles import median
 from lockstep.spark.identity import IDENTITY_HEADER, REALTIME, SITE_HEADER, Identity, encode
 
 RATE = 2000
+ROUNDS = 2
 
 
 def measure(bootstrap_servers: str, quick: bool, console: Console) -> dict[str, float]:
     console.print("deduplication: throughput, then added latency", highlight=False)
     throughput = _throughput(bootstrap_servers, 200_000 if quick else 500_000)
-    plain, deduplicated, clean = _latencies(bootstrap_servers, 10.0 if quick else 30.0)
+    plain, deduplicated, clean = _latencies(bootstrap_servers, 8.0 if quick else 30.0)
     return {
         "records_per_second": round(throughput),
         "plain_p50_ms": round(plain, 3),
@@ -58,73 +60,88 @@ def _throughput(bootstrap_servers: str, outputs: int) -> float:
 
 
 def _latencies(bootstrap_servers: str, seconds: float) -> tuple[float, float, float]:
+    """Medians of a plain consumer, of ours, and of a plain one behind the egress: by turns, one at a time."""
     topic, clean = "deduplication-latency", "deduplication-latency-clean"
     create_topics(bootstrap_servers, {topic: OUTPUT_PARTITIONS, clean: OUTPUT_PARTITIONS})
+    plain: list[float] = []
+    deduplicated: list[float] = []
+    behind: list[float] = []
+    written = 0
+
+    def round_of(read: Callable[[], Iterable[bytes]]) -> float:
+        nonlocal written
+        written += int(RATE * seconds)
+        return _median_latency(bootstrap_servers, topic, seconds, written, read)
+
+    for _ in range(ROUNDS):
+        plain_reader = plain_consumer(bootstrap_servers, topic)
+        plain.append(round_of(lambda reader=plain_reader: values(reader, 0.05)))  # type: ignore[misc]
+        plain_reader.close()
+        with lockstep.Consumer(bootstrap_servers, topic) as ours:
+            deduplicated.append(round_of(lambda: [record.value or b"" for record in ours.records(0.05)]))
+        with _egress(bootstrap_servers, topic, clean):
+            clean_reader = plain_consumer(bootstrap_servers, clean, {"isolation.level": "read_committed"})
+            behind.append(round_of(lambda reader=clean_reader: values(reader, 0.05)))  # type: ignore[misc]
+            clean_reader.close()
+    return median(plain), median(deduplicated), median(behind)
+
+
+def _median_latency(
+    bootstrap_servers: str, topic: str, seconds: float, end: int, read: Callable[[], Iterable[bytes]]
+) -> float:
+    """Produce in a process of its own, read in this one; the first half is warm-up."""
+    first = end - int(RATE * seconds)
+    ready = time.monotonic_ns()
+    produce(bootstrap_servers, topic, first, first + 1)
+    deadline = time.monotonic() + 60
+    while not any(int(value) >= ready for value in read()):  # it runs, and has caught up with earlier rounds
+        if time.monotonic() > deadline:
+            raise LockstepError("no output within 60 s while the deduplication was measured")
+    producer = process.launch(
+        [
+            *(sys.executable, "-m", "lockstep.bench.deduplication"),
+            *(bootstrap_servers, topic, str(first + 1), str(end)),
+        ]
+    )
+    latencies: list[float] = []
+    deadline = time.monotonic() + seconds + 30
+    try:
+        while producer.poll() is None and time.monotonic() < deadline:
+            latencies.extend((time.monotonic_ns() - int(value)) / 1e6 for value in read())
+    finally:
+        process.stop(producer)
+    if len(latencies) < RATE * seconds / 2:
+        raise LockstepError(f"only {len(latencies)} outputs arrived while the deduplication was measured")
+    return median(latencies[len(latencies) // 2 :])
+
+
+@contextlib.contextmanager
+def _egress(bootstrap_servers: str, topic: str, clean: str) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
-        egress = process.launch(
+        running = process.launch(
             [
-                sys.executable,
-                *("-m", "lockstep.replicas.egress"),
+                *(sys.executable, "-m", "lockstep.replicas.egress"),
                 *("--bootstrap-servers", bootstrap_servers, "--name", "bench"),
                 *("--source", topic, "--clean", clean),
             ],
             log=Path(folder) / "egress.log",
         )
-        plain_reader = plain_consumer(bootstrap_servers, topic)
-        clean_reader = plain_consumer(bootstrap_servers, clean, {"isolation.level": "read_committed"})
-        ours = lockstep.Consumer(bootstrap_servers, topic)
-        readers = {
-            "plain": lambda: values(plain_reader, 0.05),
-            "ours": lambda: [record.value or b"" for record in ours.records(0.05)],
-            "clean": lambda: values(clean_reader, 0.05),
-        }
-        stopping = threading.Event()
-        latencies: dict[str, list[float]] = {name: [] for name in readers}
-        threads = [
-            threading.Thread(target=_collect, args=(read, latencies[name], stopping))
-            for name, read in readers.items()
-        ]
         try:
-            for thread in threads:
-                thread.start()
-            _produce_steadily(bootstrap_servers, topic, seconds)
-            deadline = time.monotonic() + 30
-            while len(latencies["clean"]) < RATE * seconds * 0.99 and time.monotonic() < deadline:
-                time.sleep(0.05)
+            yield
         finally:
-            stopping.set()
-            for thread in threads:
-                thread.join()
-            for reader in (ours, plain_reader, clean_reader):
-                reader.close()
-            process.stop(egress)
-    plain, deduplicated, behind = (median(_second_half(latencies[name])) for name in readers)
-    return plain, deduplicated, behind
+            process.stop(running)
 
 
-def _second_half(values_ms: list[float]) -> list[float]:
-    """Warm-up dropped."""
-    return values_ms[len(values_ms) // 2 :]
-
-
-def _collect(read: Callable[[], Iterable[bytes]], into: list[float], stopping: threading.Event) -> None:
-    while not stopping.is_set():
-        into.extend((time.monotonic_ns() - int(value)) / 1e6 for value in read())
-
-
-def _produce_steadily(bootstrap_servers: str, topic: str, seconds: float) -> None:
+def produce(bootstrap_servers: str, topic: str, first: int, end: int) -> None:
+    """Outputs `first` to `end` of two sites at a steady rate; the value is the time of the produce."""
     producer = _producer(bootstrap_servers)
     start = time.monotonic()
-    sent = 0
-    while sent < RATE * seconds:
-        due = min(int(RATE * seconds), int((time.monotonic() - start) * RATE) + 1)
-        for number in range(sent, due):
-            value = str(time.monotonic_ns()).encode()
-            for site in (b"site-1", b"site-2"):
-                _write(producer, topic, number % OUTPUT_PARTITIONS, number, site, value)
-        sent = due
+    for number in range(first, end):
+        value = str(time.monotonic_ns()).encode()
+        for site in (b"site-1", b"site-2"):
+            _write(producer, topic, number % OUTPUT_PARTITIONS, number, site, value)
         producer.poll(0)
-        time.sleep(max(0.0, start + sent / RATE - time.monotonic()))
+        time.sleep(max(0.0, start + (number - first) / RATE - time.monotonic()))
     producer.flush(60)
 
 
@@ -143,3 +160,7 @@ def _write(producer: Producer, topic: str, partition: int, number: int, site: by
     identity = encode(Identity(REALTIME, shard=0, reducer=0, a=number, b=0))
     headers = [(IDENTITY_HEADER, identity), (SITE_HEADER, site)]
     producer.produce(topic, value, partition=partition, headers=headers)
+
+
+if __name__ == "__main__":
+    produce(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
