@@ -32,6 +32,8 @@ AFTER_SECONDS = 5.0
 KILLS = {True: 5, False: 20}
 PASSIVE_KILLS = {True: 1, False: 3}
 RECOVERY_SECONDS = 120.0
+CAUGHT_UP = RATE // 2
+"""A site with at most so many inputs before it can stand in for another: half a second."""
 Part = Literal["jvm", "driver", "both"]
 PARTS: tuple[Part, ...] = ("jvm", "driver", "both")
 
@@ -91,7 +93,12 @@ def kill_part(side: LockstepSide, site: str, part: Part) -> None:
 
 
 def all_running(side: LockstepSide) -> bool:
-    return all(site.get("state") == "running" for site in side.job.status()["sites"].values())
+    """Whether every site runs and has caught up: a site that replays its last batch masks nothing yet."""
+    sites = side.job.status()["sites"].values()
+    return all(
+        site.get("state") == "running" and site.get("lag") is not None and site["lag"] <= CAUGHT_UP
+        for site in sites
+    )
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
