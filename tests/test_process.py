@@ -12,11 +12,11 @@ from lockstep import process
 from lockstep.errors import LockstepError
 
 PARENT = """
-import sys, time
+import signal, sys
 from lockstep import process
-child = process.launch([sys.executable, "-c", "import time; time.sleep(600)"], tied={tied})
+child = process.launch([sys.executable, "-c", "import signal; signal.pause()"], tied={tied})
 print(child.pid, flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 
@@ -51,7 +51,7 @@ def test_a_child_that_a_short_lived_thread_started_lives_on() -> None:
     children: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
-        children.append(process.launch([sys.executable, "-c", "import time; time.sleep(600)"]))
+        children.append(process.launch([sys.executable, "-c", "import signal; signal.pause()"]))
 
     thread = threading.Thread(target=start)
     thread.start()
@@ -64,8 +64,8 @@ def test_a_child_that_a_short_lived_thread_started_lives_on() -> None:
 
 def test_stop_asks_first_and_kills_what_does_not_listen(tmp_path: Path) -> None:
     deaf = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-        "print('deaf', flush=True); time.sleep(600)"
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "print('deaf', flush=True); [signal.pause() for _ in iter(int, 1)]"
     )
     log = tmp_path / "log"
     child = process.launch([sys.executable, "-c", deaf], log=log)
