@@ -123,8 +123,8 @@ class Orderer(Machine):
                 yield self._append(Claim(epoch, self._name))
             case Deposed():
                 self._step_back()
-            case Ends(ends=ends) if len(ends) == self._accepted.queues:
-                yield from self._looked(ends)
+            case Ends() if len(command.ends) == self._accepted.queues:
+                yield from self._looked(command)
         yield Reply(client, request, None)
 
     def on_record(self, record: LogRecord) -> Effects:
@@ -154,11 +154,9 @@ class Orderer(Machine):
         self._claimed = False
         self._in_flight = None
 
-    def _looked(self, ends: tuple[int | None, ...]) -> Effects:
+    def _looked(self, ends: Ends) -> Effects:
         idle = list(self._ends) == self._ordered
-        known = tuple(
-            old if new is None else max(old, new) for old, new in zip(self._ends, ends, strict=True)
-        )
+        known = ends.over(self._ends)
         self._ripe = known if idle else self._ends
         self._ends = known
         if self.leads:

@@ -40,6 +40,10 @@ class Ends(msgspec.Struct, frozen=True, tag=True):
 
     ends: tuple[int | None, ...]
 
+    def over(self, known: tuple[int, ...]) -> tuple[int, ...]:
+        """What is known after this answer: no end ever goes back."""
+        return tuple(old if new is None else max(old, new) for old, new in zip(known, self.ends, strict=True))
+
 
 class Generator(Machine):
     """One heartbeat generator of one shard."""
@@ -70,8 +74,8 @@ class Generator(Machine):
 
     def on_command(self, client: ClientId, request: int, command: Message) -> Effects:
         match command:
-            case Ends(ends=ends) if len(ends) == self._accepted.queues:
-                return (*self._saw(ends), Reply(client, request, None))
+            case Ends() if len(command.ends) == self._accepted.queues:
+                return (*self._saw(command), Reply(client, request, None))
         return ()
 
     def on_record(self, record: LogRecord) -> Effects:
@@ -83,11 +87,8 @@ class Generator(Machine):
         self._published = self._accepted.ends
         return ()
 
-    def _saw(self, ends: tuple[int | None, ...]) -> Effects:
-        latest = self._seen[-1]
-        self._seen.append(
-            tuple(old if new is None else max(old, new) for old, new in zip(latest, ends, strict=True))
-        )
+    def _saw(self, ends: Ends) -> Effects:
+        self._seen.append(ends.over(self._seen[-1]))
         if len(self._seen) < (self._seen.maxlen or 1):
             return ()
         due = self._seen[0]
