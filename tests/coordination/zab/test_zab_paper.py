@@ -143,6 +143,18 @@ def test_3_1_1_jitter_costs_fle_further_finalize_waits() -> None:
     assert jittered(VANILLA, 0.010) > 2 * VANILLA.finalize_wait - 0.010
 
 
+def test_3_1_1_fle_answers_a_looking_peer_whose_logical_clock_lags_behind() -> None:
+    """The paper's step 2 says "ignored"; ZooKeeper's own receiver answers, or the two would wait for a timeout."""
+    ensemble = served("vanilla", 3)
+    leader = ensemble.leader()
+    late, ahead = sorted(id for id in ensemble.hosts if id != leader)
+    ensemble.hosts[ahead].server.election.round += 5  # elections that the other has not taken part in
+    ensemble.crash(leader, noticed={ahead: 0.001, late: 0.011})
+    took = ensemble.until(lambda: ensemble.leader() not in (0, leader))
+    assert ensemble.leader() == ahead
+    assert took < 1.5 * VANILLA.finalize_wait
+
+
 def test_3_1_2_fce_converges_in_one_finalize_wait_despite_jitter() -> None:
     """Figure 3(c): the vote is re-sent until the delayed server has noticed."""
     slow = msgspec.structs.replace(LITE, finalize_wait=0.2)

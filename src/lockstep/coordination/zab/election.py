@@ -206,7 +206,10 @@ class Election:
         if not self.core.voting:
             return
         if notification.round < self.round:
-            self._resend(sender)
+            if self.core.settings.fce:
+                self._resend(sender)
+            elif notification.state is State.LOOKING:
+                self.core.send(sender, self.notification())  # ZooKeeper answers a looking peer, once
             return
         if notification.round > self.round:
             self._patience = self.core.settings.finalize_wait
