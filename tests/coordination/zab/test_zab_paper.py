@@ -279,6 +279,24 @@ def test_3_3_2_dep_recovery_waits_for_no_disk() -> None:
     assert slow - quick < 0.001
 
 
+def test_3_3_2_with_dep_the_first_transaction_waits_for_one_write() -> None:
+    """The epoch is written with it: a disk that had begun to write the epoch alone would cost a second one."""
+    took = {}
+    for disk in (0.0, 0.300):
+        _, ensemble = recovered_with_slow_disk("rtzk", disk)
+        ensemble.propose(b"first")
+        leader = ensemble.hosts[ensemble.leader()]
+        took[disk] = ensemble.until(lambda host=leader: host.applied[-1:] and host.applied[-1][1] == b"first")  # type: ignore[misc]
+    assert took[0.300] - took[0.0] == pytest.approx(0.300, abs=0.001)
+
+
+def test_3_3_2_with_dep_an_idle_ensemble_writes_its_epoch_within_a_beat() -> None:
+    _, ensemble = recovered_with_slow_disk("rtzk", 0.001)
+    epoch = ensemble.hosts[ensemble.leader()].server.epoch
+    ensemble.run(RTZK.beat + 0.002)
+    assert all(ensemble.writes(host.id, Epochs)[-1].current == epoch for host in ensemble.running())
+
+
 def test_figure_5_the_phases_exchange_their_packets_in_order() -> None:
     ensemble = served("rtzk-l", 3)
     ensemble.crash(ensemble.leader())

@@ -1,8 +1,8 @@
 """Servers in virtual time with the two channels of a real host: for tests that set up one exact situation.
 
-Unlike the simulator, nothing here is random: every message takes `delay`, every write `disk`, and a test
-decides who crashes, who is cut off and who notices when. The quorum star is opened by FOLLOWERINFO and closed
-as rule 10 of `interface` says.
+Unlike the simulator, nothing here is random: every message takes `delay`, every write `disk` (what is asked
+for during one shares the next, as in `protocol.commit`), and a test decides who crashes, who is cut off and
+who notices when. The quorum star is opened by FOLLOWERINFO and closed as rule 10 of `interface` says.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,8 @@ class Host:
         self.server: Server
         self.up = False
         self.life = 0
-        self.disk_free = 0.0
+        self.to_write: list[Persist | Compact] = []
+        self.is_writing = False
         self.durable: list[Any] = []
         self.timers: dict[str, int] = {}
         self.applied: list[tuple[int, bytes]] = []
@@ -89,7 +90,8 @@ class Ensemble:
     def start(self, *ids: int) -> None:
         for id in ids or tuple(self.hosts):
             host = self.hosts[id]
-            host.up, host.timers, host.applied, host.disk_free = True, {}, [], self.now
+            host.up, host.timers, host.applied = True, {}, []
+            host.to_write, host.is_writing = [], False
             host.life += 1
             self._count += 1
             kind = self._kinds.get(id, Server)
@@ -256,19 +258,29 @@ class Ensemble:
             self._carry(to, to.server.on_message(str(sent.sender), sent.message))
 
     def _write(self, host: Host, effect: Persist | Compact) -> None:
-        host.disk_free = max(host.disk_free, self.now) + self.disk
-        life = host.life
+        host.to_write.append(effect)
+        if not host.is_writing:
+            host.is_writing = True
+            self.after(0, lambda life=host.life: self._commit(host, life))  # type: ignore[misc]
+
+    def _commit(self, host: Host, life: int) -> None:
+        batch, host.to_write = host.to_write, []
 
         def written() -> None:
-            if not host.up or host.life != life:
-                return
-            if isinstance(effect, Persist):
-                host.durable.append(effect.record)
-            else:
-                host.durable = list(effect.records)
-            self._carry(host, host.server.on_persisted(effect.token))
+            for effect in batch:
+                if not host.up or host.life != life:
+                    return
+                if isinstance(effect, Persist):
+                    host.durable.append(effect.record)
+                else:
+                    host.durable = list(effect.records)
+                self._carry(host, host.server.on_persisted(effect.token))
+            host.is_writing = bool(host.to_write)
+            if host.is_writing:
+                self._commit(host, life)
 
-        self.after(host.disk_free - self.now, written)
+        if host.up and host.life == life:
+            self.after(self.disk, written)
 
     def _timer(self, host: Host, name: str, after: float) -> None:
         self._count += 1

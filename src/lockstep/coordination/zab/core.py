@@ -6,9 +6,10 @@ Epochs under DEP (paper 3.3.2, and what the paper leaves open):
 - Before a server accepts an epoch or commits to a table, a **ceiling** at least as high is on its disk. It
   is reserved in spans ahead of need, so that the disk is almost never waited for. A server that lost its
   memory takes its ceiling for every acceptedEpoch: too high is safe, too low would reissue an epoch.
-- currentEpoch is written to disk without waiting. Because records survive in order, a durable transaction
-  of an epoch proves that the epoch is durable too; and a leader counts what it inherited as committed only
-  when a quorum has its epoch on disk. So a lost currentEpoch is one that nothing committed rested on.
+- currentEpoch is written to disk without waiting, if possible in one write with the epoch's first
+  transaction. Because records survive in order, a durable transaction of an epoch proves that the epoch is
+  durable too; and a leader counts what it inherited as committed only when a quorum has its epoch on disk.
+  So a lost currentEpoch is one that nothing committed rested on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,6 +48,7 @@ class Core:
         self._log_token = 0
         self._restoring = 0
         self._joining = False
+        self._deferred: Then | None = None
         self._waiting: dict[int, list[Then]] = {}
 
     def recover(self, records: Sequence[RECORD]) -> None:
@@ -93,6 +95,8 @@ class Core:
 
     def persist(self, record: RECORD, then: Then | None = None) -> None:
         """Write one record; `then` is called once it is durable, with all before it."""
+        if isinstance(record, Logged | Truncated):
+            self.write_epochs()
         self._asked += 1
         if isinstance(record, Logged | Truncated):
             self._log_token = self._asked
@@ -181,6 +185,17 @@ class Core:
 
     def persist_epochs(self, then: Then | None = None) -> None:
         self.persist(Epochs(self.accepted, self.current), then)
+
+    def defer_epochs(self, then: Then) -> None:
+        """DEP: write the epochs before the next transaction, in the same go, or at the next beat. A slow disk
+        that has begun to write them alone would keep that transaction waiting for a second write."""
+        self._deferred = then
+
+    def write_epochs(self) -> None:
+        """Write now what was deferred."""
+        if self._deferred is not None:
+            then, self._deferred = self._deferred, None
+            self.persist_epochs(then)
 
     def become_member(self, then: Then | None = None) -> None:
         """From now on this server counts: its disk has what the ensemble committed."""

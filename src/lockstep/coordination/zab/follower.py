@@ -3,7 +3,8 @@
 What a synchronisation brings is gathered first and made part of the history in one go at NEWLEADER, in this
 order: truncation, transactions, epoch. A crash in between leaves either what was there before or a longer
 part of what the leader has; a snapshot replaces all at once. NEWLEADER is acknowledged when the transactions
-are on disk; vanilla waits for the epoch, too, and DEP lets a later ACK tell of it.
+are on disk; vanilla waits for the epoch, too, and DEP lets a later ACK tell of it: at once if the leader waits
+for it, else with the first transaction, in one write.
 """
 
 from collections.abc import Callable
@@ -151,8 +152,8 @@ class Follower:
                 self._diff.append((zxid, txns))
             case Snap() as piece:
                 self._on_snap(piece)
-            case NewLeader(epoch):
-                self._on_new_leader(epoch)
+            case NewLeader(epoch, in_doubt):
+                self._on_new_leader(epoch, in_doubt)
             case UpToDate(committed):
                 self._on_up_to_date(committed)
             case _:
@@ -201,7 +202,7 @@ class Follower:
         if self._snapshot_size > self.core.settings.snapshot_limit:
             self.look("the leader's snapshot is larger than this server allows")
 
-    def _on_new_leader(self, epoch: int) -> None:
+    def _on_new_leader(self, epoch: int, in_doubt: bool) -> None:
         core = self.core
         if epoch != self.epoch or self.stage is not Stage.SYNCHRONISATION:
             self.look(f"an unexpected NEWLEADER for epoch {epoch}")
@@ -214,6 +215,8 @@ class Follower:
             core.deliver(StoreSnapshot(self.link, self._snapshot_zxid, blob))
         else:
             self._take_over()
+            if in_doubt:
+                core.write_epochs()
 
     def on_snapshot_stored(self, stored: SnapshotStored) -> None:
         core = self.core
@@ -246,7 +249,7 @@ class Follower:
         self.stage = Stage.SYNCHRONISED
         if core.settings.dep:
             core.when_history_durable(self._still(lambda: self._acknowledge(last)))
-            core.persist_epochs(self._still(lambda: self._send(Ack(last))))
+            core.defer_epochs(self._still(lambda: self._send(Ack(last))))
         else:
             core.persist_epochs(self._still(lambda: self._acknowledge_durable(last)))
 

@@ -227,10 +227,16 @@ class Leader:
         self._founding_version = 0
         if self.phase is Phase.DISCOVERY:
             core.enter(self.epoch)
-            core.persist_epochs(self._still(self._on_epoch_durable))
+            core.defer_epochs(self._still(self._on_epoch_durable))
+            self.synchroniser.in_doubt = self._known_committed(self._promised()) < self._inherited
+            if self.synchroniser.in_doubt:
+                core.write_epochs()
             core.when_history_durable(self._still(self._synchronise))
         elif self.phase is Phase.SYNCHRONISATION:
             self._found()
+
+    def _known_committed(self, links: list[LeaderLink]) -> Zxid:
+        return max([self.core.committed, *(link.report.committed for link in links if link.report)])
 
     # Synchronisation.
 
@@ -280,8 +286,9 @@ class Leader:
 
     def _found(self) -> None:
         self.phase = Phase.FOUNDED
-        known = max((link.report.committed for link in self._founders() if link.report), default=0)
-        self.core.commit(known)
+        self.core.commit(self._known_committed(self._founders()))
+        if self.core.committed < self._inherited:
+            self.core.write_epochs()
         self._advance()
         self._serve_if_settled()
 

@@ -134,6 +134,8 @@ class Snap(Struct, frozen=True, tag="snap"):
 
 class NewLeader(Struct, frozen=True, tag="new-leader"):
     epoch: int
+    in_doubt: bool
+    """Some of the history may not be committed yet: service waits until a quorum has the epoch on disk."""
 
 
 class AckNewLeader(Struct, frozen=True, tag="ack-new-leader"):

@@ -118,6 +118,7 @@ class Server(Machine):
     def on_timer(self, name: str) -> list[Effect]:
         if name == BEAT:
             self.core.timer(BEAT, self.core.settings.beat)
+            self.core.write_epochs()
             if self.role is not None:
                 self.role.on_beat()
         else:

@@ -84,7 +84,7 @@ def variant(name: Variant, base: Settings | None = None) -> Settings:
     match name:
         case "vanilla":
             return msgspec.structs.replace(
-                base, fce=False, qcn=False, dep=False, finalize_wait=0.2, connect_retry=1.0, phase_limit=5.0
+                base, fce=False, qcn=False, dep=False, finalize_wait=0.2, connect_retry=1.0, phase_limit=2.0
             )
         case "rtzk-l":
             return msgspec.structs.replace(base, fce=True, qcn=True, dep=False)

@@ -7,11 +7,12 @@ from lockstep.coordination.zab.messages import Diff, NewLeader, Snap, Trunc
 
 
 class Synchroniser:
-    """One leader's; `epoch` is set once it is chosen."""
+    """One leader's; `epoch` and `in_doubt` are set once they are known."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
         self.epoch = 0
+        self.in_doubt = True
         self._waiting: dict[int, LeaderLink] = {}
 
     def bring_up(self, link: LeaderLink) -> None:
@@ -44,7 +45,7 @@ class Synchroniser:
         for first, txns in self.core.history.after(zxid):
             for at in range(0, len(txns), limit):
                 link.send(Diff(first + at, txns[at : at + limit]))
-        link.send(NewLeader(self.epoch))
+        link.send(NewLeader(self.epoch, self.in_doubt))
         link.streaming = True
 
     def forget(self, link: LeaderLink) -> None:
