@@ -66,6 +66,10 @@ class Log(ABC):
     async def append_batch(self, topic: str, partition: int, entries: Sequence[Entry]) -> list[int]:
         """Append in this order; the offset of each."""
 
+    async def ready(self, topic: str) -> None:
+        """Connect for appends to a topic, so that the first one takes no longer than others. `UnknownTopic`."""
+        await self.partitions(topic)
+
     async def append(
         self,
         topic: str,

@@ -96,13 +96,17 @@ class KafkaLog(Log):
         for entry in entries:
             if entry.size() > known.max_bytes:
                 raise RecordTooLarge(topic, partition, entry.size(), known.max_bytes)
-        if self._writer is None:
-            self._writer = _Writer(self._options, self._linger_ms, self._max_in_flight, self.admin)
+        writer = self._ensure_writer()
         if known.max_bytes >= BATCH_BYTES + RECORD_OVERHEAD:
-            return await self._writer.append(known, topic, partition, entries)
+            return await writer.append(known, topic, partition, entries)
         # A batch of records must fit the topic's limit too: with a small one, records go one by one.
         async with known.one_by_one:
-            return [(await self._writer.append(known, topic, partition, (entry,)))[0] for entry in entries]
+            return [(await writer.append(known, topic, partition, (entry,)))[0] for entry in entries]
+
+    async def ready(self, topic: str) -> None:
+        self._require_open()
+        await self.admin.identify(topic)
+        await self._ensure_writer().look_again(topic)
 
     async def read(
         self, topic: str, partition: int, offset: int, *, limit: int = DEFAULT_LIMIT, wait: bool = True
@@ -149,6 +153,11 @@ class KafkaLog(Log):
                 await self._writer.close(self._seconds)
                 self._writer = None
             self.admin.close()
+
+    def _ensure_writer(self) -> "_Writer":
+        if self._writer is None:
+            self._writer = _Writer(self._options, self._linger_ms, self._max_in_flight, self.admin)
+        return self._writer
 
     async def _reader_at(self, place: tuple[str, int], offset: int) -> KafkaReader:
         """A kept reader that stands at `offset`: successive reads of a partition cost no new consumer."""
