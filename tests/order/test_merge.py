@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.order.algorithm1 import Algorithm1, Event, Heartbeat
-from lockstep.order.merge import Merge
+from lockstep.order.merge import Input, Merge
 from lockstep.order.records import Claim, Cut, Order, Skip
 
 queues_and_growths = st.integers(1, 5).flatmap(
@@ -111,7 +111,7 @@ def test_a_replica_that_restarts_at_its_position_goes_on_with_the_same_sequence(
 
     merge = Merge((0,) * queues)
     read = 0
-    merged = []
+    merged: list[Input] = []
     while len(merged) < len(expected) or read < len(records):
         match data.draw(st.sampled_from(["read", "take", "restart"])) if read < len(records) else "take":
             case "read":

@@ -5,8 +5,12 @@ as a **cut**: the merge then behaves as if a heartbeat stood there. Inputs stay 
 
 The paper leaves the generator's death open. Here several run, each with a rank. All of them read the order
 topic. The one of rank 0 publishes what it sees at once; the one of rank r publishes only what has stayed
-uncovered for r periods. So in calm times there is one cut per period, and a dead generator is replaced within a
-period, by nobody's decision: readers take the pointwise maximum, so it does not matter who published.
+uncovered for r of its looks, and while it hears cuts of others it looks only now and then. So in calm times there
+is one cut per period, and a dead generator is replaced within a few, by nobody's decision: readers take the
+pointwise maximum, so it does not matter who published.
+
+A generator needs no history: a cut that it does not know of makes it publish one that is void. It may begin to
+read the order topic anywhere.
 """
 
 from collections import deque
@@ -15,12 +19,15 @@ from collections.abc import Sequence
 import msgspec
 
 from lockstep.order.acceptance import Acceptance
+from lockstep.order.pace import IDLE, Pace
 from lockstep.order.records import Cut, decode, encode
 from lockstep.protocol.machine import (
     Append,
     ClientId,
     Deliver,
+    Effect,
     Effects,
+    Halt,
     LogRecord,
     Machine,
     Message,
@@ -29,6 +36,11 @@ from lockstep.protocol.machine import (
     Subscribe,
     Token,
 )
+
+FOLLOWED = 8
+"""While others make the order, look at the inputs only at every so many-th beat: they may not reach them all."""
+MAX_FAILURES = 1000
+"""Appends that may fail in a row before a machine doubts its log and ends itself."""
 
 
 class AskEnds(msgspec.Struct, frozen=True, tag=True):
@@ -46,7 +58,7 @@ class Ends(msgspec.Struct, frozen=True, tag=True):
 
 
 class Generator(Machine):
-    """One heartbeat generator of one shard."""
+    """One heartbeat generator of one shard. `order_offset`: where it begins to read the order topic."""
 
     def __init__(
         self,
@@ -57,43 +69,79 @@ class Generator(Machine):
         *,
         rank: int = 0,
         period: float = 0.004,
+        idle: float = IDLE,
+        order_offset: int = 0,
     ) -> None:
         self._name = name
         self._topic = topic
         self._shard = shard
-        self._period = period
+        self._rank = rank
+        self._order_offset = order_offset
+        self._pace = Pace(period, idle=idle)
         self._accepted = Acceptance(len(starts), ends=starts)
         self._seen: deque[tuple[int, ...]] = deque([starts], maxlen=rank + 1)
         self._published = starts
+        self._heard = False
+        self._passed = 0
+        self._failures = 0
+
+    @property
+    def void(self) -> int:
+        """Records of the order topic that did not count."""
+        return self._accepted.void
 
     def on_start(self, durable: Sequence[Message]) -> Effects:
-        return (Subscribe(self._topic, self._shard), SetTimer("beat", self._period))
+        return (Subscribe(self._topic, self._shard, self._order_offset), self._beat())
 
     def on_timer(self, name: str) -> Effects:
-        return (SetTimer("beat", self._period), Deliver(AskEnds()))
+        self._pace.rested()
+        heard, self._heard = self._heard, False
+        if self._rank and heard and self._passed < FOLLOWED - 1:
+            self._passed += 1
+            return (self._beat(),)
+        self._passed = 0
+        return (self._beat(), Deliver(AskEnds()))
 
     def on_command(self, client: ClientId, request: int, command: Message) -> Effects:
         match command:
             case Ends() if len(command.ends) == self._accepted.queues:
                 return (*self._saw(command), Reply(client, request, None))
-        return ()
+        return (Reply(client, request, None),)
 
     def on_record(self, record: LogRecord) -> Effects:
-        self._accepted.accept(decode(record.value or b""))
+        match self._accepted.accept(decode(record.value or b"")):
+            case Cut(by=by):
+                self._heard = self._heard or by != self._name
+                return self._moved()
+        return ()
+
+    def on_appended(self, token: Token, offset: int) -> Effects:
+        self._failures = 0
         return ()
 
     def on_append_failed(self, token: Token, reason: str) -> Effects:
         """Say it again at the next beat: a cut that is published twice is void the second time."""
         self._published = self._accepted.ends
+        self._failures += 1
+        if self._failures > MAX_FAILURES:
+            return (Halt(f"the log took none of {MAX_FAILURES} cuts: {reason}"),)
         return ()
 
     def _saw(self, ends: Ends) -> Effects:
-        self._seen.append(ends.over(self._seen[-1]))
+        before = self._seen[-1]
+        self._seen.append(ends.over(before))
+        if self._seen[-1] != before:
+            yield from self._moved()
         if len(self._seen) < (self._seen.maxlen or 1):
-            return ()
+            return
         due = self._seen[0]
         covered = all(cut >= end for cut, end in zip(self._accepted.ends, due, strict=True))
-        if covered or due == self._published:
-            return ()
-        self._published = due
-        return (Append(self._topic, self._shard, encode(Cut(due, self._name))),)
+        if not covered and due != self._published:
+            self._published = due
+            yield Append(self._topic, self._shard, encode(Cut(due, self._name)))
+
+    def _moved(self) -> Effects:
+        return (self._beat(),) if self._pace.moved() else ()
+
+    def _beat(self) -> Effect:
+        return SetTimer("beat", self._pace.pause)

@@ -23,18 +23,27 @@ from lockstep.protocol.machine import (
 
 
 class Replica(Machine):
-    """One replica of one shard. `queues` names the (topic, partition) of each input."""
+    """One replica of one shard. `queues` names the (topic, partition) of each input, `starts` where a new
+    run begins in each."""
+
+    RECORDS = Position
 
     merge_class: type[Merge] = Merge
 
     def __init__(
-        self, topic: str, shard: int, queues: tuple[tuple[str, int], ...], *, checkpoint_every: int = 20
+        self,
+        topic: str,
+        shard: int,
+        queues: tuple[tuple[str, int], ...],
+        *,
+        starts: tuple[int, ...] = (),
+        checkpoint_every: int = 20,
     ) -> None:
         self._topic = topic
         self._shard = shard
         self._queues = queues
         self._every = checkpoint_every
-        self._merge = self.merge_class((0,) * len(queues))
+        self._merge = self.merge_class(starts or (0,) * len(queues))
         self._arrived: list[int] = []
         self._waiting: Input | None = None
         self._since = 0

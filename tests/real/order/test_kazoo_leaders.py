@@ -1,0 +1,189 @@
+"""KaZoo over real Kafka and our coordination service: leaders are killed and frozen, the order flows on."""
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from lockstep import process
+from lockstep.coordination.ensemble import Ensemble
+from lockstep.log.kafka import KafkaLog
+from lockstep.order.acceptance import Acceptance
+from lockstep.order.inputs import Shard
+from lockstep.order.merge import Input
+from lockstep.order.records import Claim, Order, decode
+from lockstep.order.replica import Replica
+from lockstep.protocol.host import Host
+
+TAKE_OVER_SECONDS = 0.25
+FREEZE_SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with Ensemble(tmp_path_factory.mktemp("ensemble")) as running:
+        yield running
+
+
+class Leaders:
+    """Leader processes of one order topic, and who of them says that it leads."""
+
+    def __init__(
+        self, bootstrap_servers: str, ensemble: Ensemble, topic: str, shard: Shard, folder: Path
+    ) -> None:
+        self._command = [
+            sys.executable,
+            "-m",
+            "lockstep.order.lead",
+            f"--bootstrap-servers={bootstrap_servers}",
+            f"--coordination={ensemble.connect_string}",
+            f"--order-topic={topic}",
+            f"--shard={shard}",
+        ]
+        self._folder = folder
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        log = self._folder / f"{name}.log"
+        self.running[name] = process.launch([*self._command, f"--name={name}"], log=log)
+
+    def said(self, name: str) -> list[dict[str, object]]:
+        lines = (self._folder / f"{name}.log").read_bytes().splitlines()
+        return [msgspec.json.decode(line) for line in lines if line.startswith(b"{")]
+
+    def stop(self) -> None:
+        for running in self.running.values():
+            process.kill(running)
+
+
+class Orders:
+    """What counts in the order topic, each with the moment at which it was read."""
+
+    def __init__(self, log: KafkaLog, topic: str, queues: int) -> None:
+        self._log = log
+        self._topic = topic
+        self._accepted = Acceptance(queues)
+        self.orders: list[tuple[float, int]] = []
+        self.leader = ""
+
+    async def follow(self) -> None:
+        async with self._log.reader() as reader:
+            await reader.subscribe(self._topic, 0, 0)
+            async for record in reader:
+                match self._accepted.accept(decode(record.value or b"")):
+                    case Claim(by=by):
+                        self.leader = by
+                    case Order(epoch=epoch):
+                        self.orders.append((time.monotonic(), epoch))
+
+    @property
+    def epoch(self) -> int:
+        return self.orders[-1][1] if self.orders else 0
+
+    def longest_gap(self, after: float, seconds: float = 2.0) -> float:
+        """Between two orders, from the last one before `after` on."""
+        moments = [moment for moment, _ in self.orders]
+        first = max((number for number, moment in enumerate(moments) if moment <= after), default=0)
+        window = [moment for moment in moments[first:] if moment < after + seconds]
+        return max(later - earlier for earlier, later in itertools.pairwise(window))
+
+
+def test_a_leader_that_is_killed_or_frozen_is_replaced_and_the_replicas_agree(
+    bootstrap_servers: str, ensemble: Ensemble, tmp_path: Path
+) -> None:
+    asyncio.run(_run(bootstrap_servers, ensemble, tmp_path))
+
+
+async def _run(bootstrap_servers: str, ensemble: Ensemble, tmp_path: Path) -> None:
+    async with KafkaLog(bootstrap_servers) as log:
+        for topic in ("kazoo-a", "kazoo-b", "kazoo-order"):
+            await log.create_topic(topic)
+        await log.append("kazoo-a", 0, b"before the run")
+        shard = Shard.parse("kazoo-a:0@1,kazoo-b:0")
+        leaders = Leaders(bootstrap_servers, ensemble, "kazoo-order", shard, tmp_path)
+        delivered: list[list[Input]] = [[], []]
+        hosts = [
+            Host(
+                Replica("kazoo-order", 0, shard.queues, starts=shard.starts),
+                node=f"site-{number}",
+                folder=tmp_path / f"site-{number}",
+                log=log,
+                deliver=delivered[number].append,
+            )
+            for number in range(2)
+        ]
+        orders = Orders(log, "kazoo-order", 2)
+        following = asyncio.ensure_future(orders.follow())
+        feeding: asyncio.Task[None] | None = None
+        try:
+            for name in ("leader-1", "leader-2", "leader-3"):
+                leaders.start(name)
+            for host in hosts:
+                await host.start()
+            done = asyncio.Event()
+            feeding = asyncio.ensure_future(_feed(log, shard, done))
+            await _until(lambda: len(orders.orders) > 100)
+
+            killed = await _strike(orders, lambda: process.kill(leaders.running.pop(orders.leader)))
+            print(f"leader killed: longest gap between two orders {1000 * orders.longest_gap(killed):.0f} ms")
+            assert orders.longest_gap(killed) < TAKE_OVER_SECONDS
+
+            frozen = leaders.running[orders.leader]
+            stopped = await _strike(orders, lambda: os.kill(frozen.pid, signal.SIGSTOP))
+            print(
+                f"leader frozen: longest gap between two orders {1000 * orders.longest_gap(stopped):.0f} ms"
+            )
+            assert orders.longest_gap(stopped) < FREEZE_SECONDS
+            os.kill(frozen.pid, signal.SIGCONT)
+
+            before = orders.epoch
+            count = len(orders.orders)
+            ensemble.kill(ensemble.wait_leader())
+            await _until(lambda: len(orders.orders) > count + 100)
+            assert orders.epoch == before, "the death of a coordination server deposes nobody"
+
+            done.set()
+            await feeding
+            total = sum([(await log.end_offsets(topic))[0] for topic, _ in shard.queues]) - sum(shard.starts)
+            await _until(lambda: all(len(one) == total for one in delivered))
+        finally:
+            following.cancel()
+            if feeding is not None:
+                feeding.cancel()
+            for host in hosts:
+                await host.stop()
+            leaders.stop()
+    assert delivered[0] == delivered[1]
+    assert [one.sn for one in delivered[0]] == list(range(total))
+    assert min(one.offset for one in delivered[0] if one.queue == 0) == 1
+
+
+async def _feed(log: KafkaLog, shard: Shard, done: asyncio.Event) -> None:
+    rng = Random(1)
+    while not done.is_set():
+        await log.append(*shard.queues[rng.random() < 0.2], b"input")
+        await asyncio.sleep(0.002)
+
+
+async def _strike(orders: Orders, blow: Callable[[], object]) -> float:
+    """Hit the leader and wait until another one has ordered for a while; when it was hit."""
+    before = orders.epoch
+    moment = time.monotonic()
+    await asyncio.get_running_loop().run_in_executor(None, blow)
+    await _until(lambda: sum(epoch > before for _, epoch in orders.orders) > 50)
+    return moment
+
+
+async def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
