@@ -22,6 +22,7 @@ SCENARIOS: dict[str, str] = {
     "replog": "lockstep.sim.replog.scenario:ReplicatedLog",
     "liverobin": "lockstep.order.simulation:LiveRobin",
     "kazoo": "lockstep.order.simulation:KaZoo",
+    "inband": "lockstep.order.inband_simulation:InBand",
     "logorder": "lockstep.sim.logorder:LogOrder",
 }
 """Name on the command line -> module and class. Imported only when it is asked for."""
