@@ -1,8 +1,9 @@
 """Both orders in the simulator: `lockstep sim liverobin` and `lockstep sim kazoo`.
 
 Promises: one sequence at all replicas and over all their restarts, nothing lost, nothing repeated, and
-progress once faults stop. The planted bugs are subclasses that live here, so that the real classes carry no
-switches.
+progress once faults stop. In some runs several nodes die for good: f of f + 1 sites, and of those that make the
+order all but one (section III claims that f > 1 needs nothing else). The planted bugs are subclasses that live
+here, so that the real classes carry no switches.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -95,12 +96,25 @@ class OrderScenario(Scenario):
     def __init__(self, rng: Random, bug: str | None = None) -> None:
         super().__init__(rng, bug)
         self.queues = tuple((f"in-{number}", 0) for number in range(rng.randint(2, 4)))
-        self.sites = [f"site-{number}" for number in range(1, rng.randint(2, 3) + 1)]
+        self.sites = [f"site-{number}" for number in range(1, rng.randint(2, 4) + 1)]
         self.maker_nodes = [f"{self.makers}-{number}" for number in range(1, 4)]
         self.nodes = [*self.sites, *self.maker_nodes]
+        self.doomed: list[NodeId] = []
+        if rng.random() < 0.3:
+            self.doomed = [
+                *rng.sample(self.sites, rng.randint(1, len(self.sites) - 1)),
+                *rng.sample(self.maker_nodes, rng.randint(1, len(self.maker_nodes) - 1)),
+            ]
+        self.dead: set[NodeId] = set()
         self.appended = 0
 
+    @property
+    def survivors(self) -> list[NodeId]:
+        return [site for site in self.sites if site not in self.doomed]
+
     def machine(self, node: NodeId) -> Machine:
+        if node in self.dead:
+            return Machine()  # what the simulator starts again stays silent for ever
         if node in self.sites:
             return self.replica()
         maker = self.maker(node, self.maker_nodes.index(node))
@@ -138,6 +152,13 @@ class OrderScenario(Scenario):
             # Idle, steady and bursty inputs in one run.
             pace = int(self.rng.choice((2, 10, 50)) * MILLISECOND)
             world.after(self.rng.randint(1, 50 * MILLISECOND), self._grow, queue, pace)
+        for node in self.doomed:
+            world.at(self.rng.randint(1, self.calm_at), self._die, node)
+
+    def _die(self, node: NodeId) -> None:
+        assert self.world is not None
+        self.dead.add(node)
+        self.world.crash(node)
 
     def _grow(self, queue: int, pace: int) -> None:
         world = self.world
@@ -151,20 +172,22 @@ class OrderScenario(Scenario):
         world.after(self.rng.randint(1, 2 * pace), self._grow, queue, pace)
 
     def settled(self, history: History) -> bool:
-        return all(self._caught_up(history, site) for site in self.sites)
+        return all(self._caught_up(history, site) for site in self.survivors)
 
     def _caught_up(self, history: History, site: NodeId) -> bool:
-        last = 0
-        for sequence in history.current():
-            if sequence.node == site and sequence.deliveries:
-                last = sequence.deliveries[-1].item.sn + 1
-        return last >= self.appended
+        """In any of its lives: one that begins at a position behind the last input delivers nothing more."""
+        done = (
+            sequence.deliveries[-1].item.sn + 1
+            for sequence in history.sequences
+            if sequence.node == site and sequence.deliveries
+        )
+        return max(done, default=0) >= self.appended
 
     def check(self, history: History) -> Iterable[Violation]:
         at_sites = [sequence for sequence in history.sequences if sequence.node in self.sites]
         yield from no_gap(at_sites, lambda item: int(item.sn))
         yield from self._one_sequence(at_sites)
-        for site in self.sites:
+        for site in self.survivors:
             if not self._caught_up(history, site):
                 yield Violation(NOTHING_LOST, f"{site} never delivers all {self.appended} inputs")
 
@@ -233,7 +256,7 @@ class KaZoo(OrderScenario):
         """Ephemeral nodes, seen from afar: a dead leader is replaced, a living one now and then too."""
         world = self.world
         assert world is not None
-        dead = self.leader is None or not world.nodes[self.leader].up
+        dead = self.leader is None or self.leader in self.dead or not world.nodes[self.leader].up
         expired = world.now < self.calm_at and self.rng.random() < 0.05
         if dead or expired:
             self._elect()
@@ -242,7 +265,7 @@ class KaZoo(OrderScenario):
     def _elect(self) -> None:
         world = self.world
         assert world is not None
-        candidates = [node for node in self.maker_nodes if world.nodes[node].up]
+        candidates = [node for node in self.maker_nodes if world.nodes[node].up and node not in self.dead]
         if not candidates:
             return
         before, self.leader = self.leader, self.rng.choice(candidates)
