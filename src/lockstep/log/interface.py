@@ -14,6 +14,7 @@
    records are not taken.
 """
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
@@ -21,6 +22,7 @@ from typing import Self
 
 from msgspec import Struct
 
+from lockstep.errors import LockstepError
 from lockstep.protocol.machine import LogRecord
 
 DEFAULT_LIMIT = 1_000
@@ -100,6 +102,21 @@ class Log(ABC):
     @abstractmethod
     async def end_offsets(self, topic: str) -> dict[int, int]:
         """For each partition, the offset that the next record will get."""
+
+    async def ends(
+        self, places: Sequence[tuple[str, int]], *, seconds: float = 1.0
+    ) -> dict[tuple[str, int], int]:
+        """Where these (topic, partition)s end, as far as that can be said within about `seconds`.
+
+        For those who ask all the time: no error and no second try; a partition that gave no answer is left out.
+        """
+        found: dict[tuple[str, int], int] = {}
+        for topic in {topic for topic, _ in places}:
+            with contextlib.suppress(LockstepError):
+                for partition, end in (await self.end_offsets(topic)).items():
+                    if (topic, partition) in places:
+                        found[topic, partition] = end
+        return found
 
     @abstractmethod
     async def trim(self, topic: str, partition: int, before: int) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -177,6 +177,19 @@ class Admin:
             topic, lambda seconds: self._client.list_offsets(wanted, request_timeout=seconds)
         )
         return {place.partition: answer.offset for place, answer in answers.items()}
+
+    async def ends(self, places: Sequence[tuple[str, int]], seconds: float) -> dict[tuple[str, int], int]:
+        """One question for all of them; those that were answered."""
+        wanted = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+        try:
+            asked = self._client.list_offsets(wanted, request_timeout=seconds)
+        except KafkaException as error:
+            raise translate(error.args[0], "end offsets") from error
+        found: dict[tuple[str, int], int] = {}
+        for place, answer in asked.items():
+            with contextlib.suppress(KafkaException):
+                found[place.topic, place.partition] = (await asyncio.wrap_future(answer)).offset
+        return found
 
     async def trim(self, topic: str, partition: int, before: int) -> None:
         known = await self.identify(topic)

@@ -5,7 +5,8 @@
 
 Shard n of the order topic merges the n-th `--shard`'s inputs; `@` names the offset at which the run began (0 if it
 is left out). Start several processes with ranks 0, 1, 2: none of them is a single point of failure
-(`liverobin.py`). The process holds nothing that matters: kill it at any time.
+(`liverobin.py`). The process holds nothing that matters: kill it at any time. What it has to say, it says as lines
+of JSON (`report.py`).
 """
 
 import argparse
@@ -21,6 +22,7 @@ from lockstep.observe.logger import configure
 from lockstep.order.inputs import EndOffsets, Shard, ShardHost
 from lockstep.order.liverobin import Generator
 from lockstep.order.pace import IDLE
+from lockstep.order.report import report_growth, report_void
 
 RECALLED = 1000
 """Order records that a new generator reads of what is there: enough to know the latest cut."""
@@ -37,28 +39,29 @@ async def generate(
     idle: float = IDLE,
 ) -> None:
     """Run the generators until cancelled, or until one of them fails."""
-    ends = EndOffsets(log)
+    ends = EndOffsets(log, shards, fresh=period / 2)
     first = await log.first_offsets(order_topic)
     last = await log.end_offsets(order_topic)
-    hosts = [
-        ShardHost(
-            Generator(
-                name,
-                order_topic,
-                number,
-                shard.starts,
-                rank=rank,
-                period=period,
-                idle=idle,
-                order_offset=max(first.get(number, 0), last.get(number, 0) - RECALLED),
-            ),
-            node=f"{name}/{number}",
-            log=log,
-            shard=shard,
-            ends=ends,
+    machines = [
+        Generator(
+            name,
+            order_topic,
+            number,
+            shard.starts,
+            rank=rank,
+            period=period,
+            idle=idle,
+            order_offset=max(first.get(number, 0), last.get(number, 0) - RECALLED),
         )
         for number, shard in enumerate(shards)
     ]
+    hosts = [
+        ShardHost(machine, node=f"{name}/{number}", log=log, shard=shards[number], ends=ends)
+        for number, machine in enumerate(machines)
+    ]
+    reports = asyncio.gather(
+        report_void(name, lambda: sum(machine.void for machine in machines)), report_growth(name, log, shards)
+    )
     try:
         for one in hosts:
             await one.host.start()
@@ -66,6 +69,7 @@ async def generate(
         gc.freeze()
         await asyncio.gather(*(one.host.ended() for one in hosts))
     finally:
+        reports.cancel()
         for one in hosts:
             await one.stop()
 

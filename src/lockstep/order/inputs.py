@@ -5,7 +5,7 @@ with the offset at which the run began (0 if it is left out). Every process of a
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,10 @@ logger = get_logger(__name__)
 
 Queue = tuple[str, int]
 MAX_QUEUES = 1000
+_ANSWER_SECONDS = 0.25
+"""After this time a partition counts as one that cannot be asked."""
+_APART_SECONDS = 0.002
+"""How long those that answer wait for those that may not."""
 
 
 @dataclass(frozen=True)
@@ -61,29 +65,55 @@ class Shard:
 
 
 class EndOffsets:
-    """Asks where topics end, once for all shards that want to know at the same time."""
+    """Asks where the inputs of all shards of a process end: one question for all who want to know at once.
 
-    def __init__(self, log: Log) -> None:
+    Kafka's client answers such a question when the last broker has, so one that is dead would hold up the others'
+    answers. Once a partition has not answered, each is asked on its own, until all of them answer again.
+    """
+
+    def __init__(self, log: Log, shards: Sequence[Shard], *, fresh: float = 0.001) -> None:
+        """An answer that is not older than `fresh` seconds is not asked for again."""
         self._log = log
-        self._asking: dict[str, asyncio.Task[Mapping[int, int]]] = {}
+        self._places = sorted({queue for shard in shards for queue in shard.queues})
+        self._fresh = fresh
+        self._asked_at = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
+        self._apart: dict[Queue, asyncio.Task[None]] = {}
+        self._silent: set[Queue] = set()
+        self._known: dict[Queue, int] = {}
 
     async def of(self, shard: Shard) -> Ends:
-        topics = {topic for topic, _ in shard.queues}
-        known = dict(zip(topics, await asyncio.gather(*map(self._ask, topics)), strict=True))
-        return Ends(tuple(known[topic].get(partition) for topic, partition in shard.queues))
+        if self._silent:
+            await self._ask_apart()
+        else:
+            now = asyncio.get_running_loop().time()
+            if self._asking is None or (self._asking.done() and now - self._asked_at > self._fresh):
+                self._asked_at = now
+                self._asking = asyncio.ensure_future(self._ask(self._places))
+            await asyncio.shield(self._asking)
+        return Ends(tuple(self._known.get(queue) for queue in shard.queues))
 
-    async def _ask(self, topic: str) -> Mapping[int, int]:
-        task = self._asking.get(topic)
-        if task is None or task.done():
-            task = self._asking[topic] = asyncio.ensure_future(self._fresh(topic))
-        return await task
-
-    async def _fresh(self, topic: str) -> Mapping[int, int]:
+    async def _ask(self, places: Sequence[Queue]) -> None:
         try:
-            return await self._log.end_offsets(topic)
+            found = await self._log.ends(places, seconds=_ANSWER_SECONDS)
         except LockstepError as error:
-            logger.debug("cannot ask where %s ends, its last cut stands: %s", topic, error)
-            return {}
+            logger.debug("cannot ask where the inputs end, the last cut stands: %s", error)
+            found = {}
+        self._known.update(found)
+        for place in places:
+            (self._silent.discard if place in found else self._silent.add)(place)
+
+    async def _ask_one(self, place: Queue) -> None:
+        try:
+            await self._ask([place])
+        finally:
+            del self._apart[place]
+
+    async def _ask_apart(self) -> None:
+        for place in self._places:
+            if place not in self._apart:
+                self._apart[place] = asyncio.ensure_future(self._ask_one(place))
+        await asyncio.wait(list(self._apart.values()), timeout=_APART_SECONDS)
 
 
 class ShardHost:

@@ -7,8 +7,7 @@ Start two or more, each with a name of its own. One election decides for all sha
 leads them all. The process holds nothing that matters: kill it at any time, and another one leads within tens of
 milliseconds (`candidacy.py`, `kazoo.py`).
 
-It says on standard output, one JSON object a line, what happens: `elected`, `leading`, `following`, `deposed`, and
-how many void records the order topic holds when that changes.
+It says on standard output, one JSON object a line, what happens (`report.py`).
 """
 
 import argparse
@@ -16,7 +15,6 @@ import asyncio
 import gc
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,11 +42,10 @@ from lockstep.order.kazoo import (
 )
 from lockstep.order.merge import Position
 from lockstep.order.pace import IDLE
+from lockstep.order.report import report_growth, report_void, say
 from lockstep.order.trim import path_of, recall
 
 logger = get_logger(__name__)
-
-_REPORT_SECONDS = 1.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,13 +95,12 @@ class Leader:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] | None = None
         self._epoch = 0
-        self._void = 0
 
     async def run(self) -> None:
         """Lead and stand by until cancelled; raises if one of the orderers ends itself."""
         positions = await trimmed_to(self._coordination, self._topic, len(self._shards))
         self._failed = asyncio.get_running_loop().create_future()
-        ends = EndOffsets(self._log)
+        ends = EndOffsets(self._log, self._shards, fresh=self._settings.period / 2)
         for number, shard in enumerate(self._shards):
             self._add(number, shard, ends, positions[number])
         standing: asyncio.Task[None] | None = None
@@ -114,8 +110,9 @@ class Leader:
             await self._log.ready(self._topic)
             gc.freeze()
             standing = asyncio.ensure_future(self._candidacy.run())
-            reporting = asyncio.ensure_future(self._report_void())
-            self._keep(reporting)
+            void = report_void(self._name, lambda: sum(orderer.void for orderer in self._orderers))
+            self._keep(asyncio.ensure_future(void))
+            self._keep(asyncio.ensure_future(report_growth(self._name, self._log, self._shards)))
             await asyncio.gather(standing, self._failed, *(one.host.ended() for one in self._hosts))
         finally:
             for task in [*self._tasks, *([standing] if standing is not None else [])]:
@@ -158,21 +155,21 @@ class Leader:
 
     def _elected(self, epoch: int) -> None:
         self._epoch = epoch
-        _say("elected", name=self._name, epoch=epoch)
+        say("elected", name=self._name, epoch=epoch)
         for one in self._hosts:
             one.tell(Elected(epoch))
 
     def _deposed(self) -> None:
         if self._epoch:
             self._epoch = 0
-            _say("deposed", name=self._name)
+            say("deposed", name=self._name)
             for one in self._hosts:
                 one.tell(Deposed())
 
     def _delivered(self, shard: int, item: Any) -> None:
         match item:
             case Leads(epoch=epoch, by=by, mine=mine):
-                _say("leading" if mine else "following", name=self._name, shard=shard, epoch=epoch, by=by)
+                say("leading" if mine else "following", name=self._name, shard=shard, epoch=epoch, by=by)
             case Depose(epoch=epoch):
                 self._keep(asyncio.ensure_future(self._candidacy.depose(epoch)))
             case Outranked():
@@ -191,14 +188,6 @@ class Leader:
                 )
             )
 
-    async def _report_void(self) -> None:
-        while True:
-            await asyncio.sleep(_REPORT_SECONDS)
-            void = sum(orderer.void for orderer in self._orderers)
-            if void != self._void:
-                self._void = void
-                _say("void", name=self._name, records=void)
-
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -208,11 +197,6 @@ async def trimmed_to(coordination: str, order_topic: str, shards: int) -> list[P
     """The position before which each shard's order topic may have been trimmed: see `trim.py`."""
     async with Client(coordination) as client:
         return [await recall(client, order_topic, shard) for shard in range(shards)]
-
-
-def _say(what: str, **more: object) -> None:
-    sys.stdout.write(msgspec.json.encode({"is": what, "at": round(time.time(), 4), **more}).decode() + "\n")
-    sys.stdout.flush()
 
 
 def _policy(arguments: argparse.Namespace, queues: int) -> Policy:
