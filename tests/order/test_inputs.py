@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.errors import UsageError
 from lockstep.log.memory import MemoryLog
+from lockstep.order import inputs
 from lockstep.order.inputs import EndOffsets, Shard
 from lockstep.order.liverobin import Ends
 from lockstep.order.report import report_growth, unread_partitions
@@ -42,12 +43,19 @@ class Cluster(MemoryLog):
         self.dead: set[Place] = set()
         self.questions = 0
 
-    async def ends(self, places: Sequence[Place], *, seconds: float = 1.0) -> dict[Place, int]:
+    async def _ends(self, places: Sequence[Place]) -> dict[Place, int]:
         self.questions += 1
         if self.dead.intersection(places):
-            await asyncio.sleep(min(seconds, 0.05))  # Kafka's client answers when its last broker has
-        found = await super().ends(places, seconds=seconds)
+            await asyncio.sleep(0.05)  # Kafka's client answers when its last broker has
+        found = await super()._ends(places)
         return {place: end for place, end in found.items() if place not in self.dead}
+
+
+async def look(ends: EndOffsets, shard: Shard) -> Ends:
+    told = asyncio.Event()
+    ends.look(told.set)
+    await told.wait()
+    return ends.known(shard)
 
 
 def test_shards_that_ask_at_the_same_time_share_one_question() -> None:
@@ -58,8 +66,11 @@ def test_shards_that_ask_at_the_same_time_share_one_question() -> None:
             await log.append("a", 1, b"")
             shards = [Shard.parse("a:0,b:0"), Shard.parse("a:1,b:1")]
             ends = EndOffsets(log, shards, fresh=60)
-            assert await asyncio.gather(*map(ends.of, shards)) == [Ends((0, 0)), Ends((1, 0))]
-            assert await ends.of(shards[0]) == Ends((0, 0))
+            assert await asyncio.gather(*(look(ends, shard) for shard in shards)) == [
+                Ends((0, 0)),
+                Ends((1, 0)),
+            ]
+            assert await look(ends, shards[0]) == Ends((0, 0))
             assert log.questions == 1
 
     asyncio.run(run())
@@ -74,19 +85,19 @@ def test_a_dead_broker_does_not_hold_up_the_answers_of_the_others() -> None:
             ends = EndOffsets(log, [shard], fresh=0)
             log.dead = {("b", 0)}
             await log.append("a", 0, b"")
-            assert await ends.of(shard) == Ends((1, None)), "the first one waits for the dead"
+            assert await look(ends, shard) == Ends((1, None)), "the first one waits for the dead"
             loop = asyncio.get_running_loop()
             for count in range(2, 12):
                 await log.append("a", 0, b"")
                 before = loop.time()
-                assert await ends.of(shard) == Ends((count, None))
+                assert await look(ends, shard) == Ends((count, None))
                 assert loop.time() - before < 0.04
             log.dead = set()
             async with asyncio.timeout(10):
-                while await ends.of(shard) != Ends((11, 0)):
+                while await look(ends, shard) != Ends((11, 0)):
                     pass
             log.questions = 0
-            await ends.of(shard)
+            await look(ends, shard)
             assert log.questions == 1, "one question for all again"
 
     asyncio.run(run())
@@ -112,3 +123,34 @@ def test_a_topic_that_grows_is_reported_once_with_what_to_do(capsys: pytest.Capt
             assert "begin a new run" in text
 
     asyncio.run(run())
+
+
+def test_inputs_that_rest_are_watched_and_the_first_record_wakes_everybody() -> None:
+    async def run(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(inputs, "CALM", 0.02)
+        async with Cluster() as log:
+            for topic in ("a", "b"):
+                await log.create_topic(topic)
+            await log.append("a", 0, b"")
+            shard = Shard.parse("a:0,b:0")
+            ends = EndOffsets(log, [shard], fresh=0)
+            woken: list[Ends] = []
+            ends.on_wake(lambda: woken.append(ends.known(shard)))
+            watching = asyncio.ensure_future(ends.watch())
+            async with asyncio.timeout(10):
+                for count in (1, 2, 3):
+                    before = log.questions
+                    while not ends.rests:
+                        await look(ends, shard)
+                    asked = log.questions
+                    assert asked > before, "looks go on until it is calm"
+                    await log.append("b", 0, b"")
+                    while len(woken) < count:
+                        await asyncio.sleep(0)
+                    assert log.questions == asked, "nobody asked"
+                    assert not ends.rests
+            watching.cancel()
+            assert woken == [Ends((1, 1)), Ends((1, 2)), Ends((1, 3))]
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        asyncio.run(run(monkeypatch))

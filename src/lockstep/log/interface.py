@@ -14,6 +14,7 @@
    records are not taken.
 """
 
+import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -103,13 +104,16 @@ class Log(ABC):
     async def end_offsets(self, topic: str) -> dict[int, int]:
         """For each partition, the offset that the next record will get."""
 
-    async def ends(
+    def ends(
         self, places: Sequence[tuple[str, int]], *, seconds: float = 1.0
-    ) -> dict[tuple[str, int], int]:
+    ) -> "asyncio.Future[dict[tuple[str, int], int]]":
         """Where these (topic, partition)s end, as far as that can be said within about `seconds`.
 
         For those who ask all the time: no error and no second try; a partition that gave no answer is left out.
         """
+        return asyncio.ensure_future(self._ends(places))
+
+    async def _ends(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         found: dict[tuple[str, int], int] = {}
         for topic in {topic for topic, _ in places}:
             with contextlib.suppress(LockstepError):

@@ -134,11 +134,11 @@ class KafkaLog(Log):
         self._require_open()
         return await self.admin.offsets(topic, first=False)
 
-    async def ends(
+    def ends(
         self, places: Sequence[tuple[str, int]], *, seconds: float = 1.0
-    ) -> dict[tuple[str, int], int]:
+    ) -> "asyncio.Future[dict[tuple[str, int], int]]":
         self._require_open()
-        return await self.admin.ends(places, seconds)
+        return self.admin.ends(places, seconds)
 
     async def trim(self, topic: str, partition: int, before: int) -> None:
         self._require_open()

@@ -178,18 +178,35 @@ class Admin:
         )
         return {place.partition: answer.offset for place, answer in answers.items()}
 
-    async def ends(self, places: Sequence[tuple[str, int]], seconds: float) -> dict[tuple[str, int], int]:
-        """One question for all of them; those that were answered."""
+    def ends(
+        self, places: Sequence[tuple[str, int]], seconds: float
+    ) -> "asyncio.Future[dict[tuple[str, int], int]]":
+        """One question for all of them, and one wake-up of the loop for all answers: it is asked all the time."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[dict[tuple[str, int], int]] = loop.create_future()
+        found: dict[tuple[str, int], int] = {}
         wanted = {TopicPartition(*place): OffsetSpec.latest() for place in places}
         try:
             asked = self._client.list_offsets(wanted, request_timeout=seconds)
-        except KafkaException as error:
-            raise translate(error.args[0], "end offsets") from error
-        found: dict[tuple[str, int], int] = {}
-        for place, answer in asked.items():
-            with contextlib.suppress(KafkaException):
-                found[place.topic, place.partition] = (await asyncio.wrap_future(answer)).offset
-        return found
+        except KafkaException:
+            done.set_result(found)
+            return done
+
+        def answered(_: "concurrent.futures.Future[Any]") -> None:
+            """On a thread of librdkafka's, or on ours if it was quicker: so the last may come twice, never not."""
+            if all(answer.done() for answer in asked.values()) and not loop.is_closed():
+                loop.call_soon_threadsafe(finish)
+
+        def finish() -> None:
+            for place, answer in asked.items():
+                if answer.exception() is None:
+                    found[place.topic, place.partition] = answer.result().offset
+            if not done.done():
+                done.set_result(found)
+
+        for answer in asked.values():
+            answer.add_done_callback(answered)
+        return done
 
     async def trim(self, topic: str, partition: int, before: int) -> None:
         known = await self.identify(topic)

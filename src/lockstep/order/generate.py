@@ -12,17 +12,21 @@ of JSON (`report.py`).
 import argparse
 import asyncio
 import gc
+import sys
 from collections.abc import Sequence
 
 import uvloop
 
+from lockstep.errors import LockstepError
 from lockstep.log.interface import Log
 from lockstep.log.kafka import KafkaLog
-from lockstep.observe.logger import configure
+from lockstep.observe.logger import configure, get_logger
 from lockstep.order.inputs import EndOffsets, Shard, ShardHost
 from lockstep.order.liverobin import Generator
 from lockstep.order.pace import IDLE
 from lockstep.order.report import report_growth, report_void
+
+logger = get_logger(__name__)
 
 RECALLED = 1000
 """Order records that a new generator reads of what is there: enough to know the latest cut."""
@@ -59,8 +63,10 @@ async def generate(
         ShardHost(machine, node=f"{name}/{number}", log=log, shard=shards[number], ends=ends)
         for number, machine in enumerate(machines)
     ]
-    reports = asyncio.gather(
-        report_void(name, lambda: sum(machine.void for machine in machines)), report_growth(name, log, shards)
+    beside = asyncio.gather(
+        ends.watch(),
+        report_void(name, lambda: sum(machine.void for machine in machines)),
+        report_growth(name, log, shards),
     )
     try:
         for one in hosts:
@@ -69,7 +75,7 @@ async def generate(
         gc.freeze()
         await asyncio.gather(*(one.host.ended() for one in hosts))
     finally:
-        reports.cancel()
+        beside.cancel()
         for one in hosts:
             await one.stop()
 
@@ -90,19 +96,23 @@ def main() -> None:
     arguments = parser.parse_args()
     configure()
 
-    async def run() -> None:
+    async def run(shards: list[Shard]) -> None:
         async with KafkaLog(arguments.bootstrap_servers) as log:
             await generate(
                 log,
                 arguments.order_topic,
-                [Shard.parse(text) for text in arguments.shard],
+                shards,
                 name=arguments.name,
                 rank=arguments.rank,
                 period=arguments.period_ms / 1000,
                 idle=arguments.idle_ms / 1000,
             )
 
-    uvloop.run(run())
+    try:
+        uvloop.run(run([Shard.parse(text) for text in arguments.shard]))
+    except LockstepError as error:
+        logger.error("%s", error)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

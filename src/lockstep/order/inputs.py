@@ -5,7 +5,7 @@ with the offset at which the run began (0 if it is left out). Every process of a
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from lockstep.errors import LockstepError, UsageError
 from lockstep.log.interface import Log
 from lockstep.observe.logger import get_logger
 from lockstep.order.liverobin import AskEnds, Ends
+from lockstep.order.pace import CALM
 from lockstep.protocol.host import Host
 from lockstep.protocol.machine import Machine
 
@@ -65,10 +66,14 @@ class Shard:
 
 
 class EndOffsets:
-    """Asks where the inputs of all shards of a process end: one question for all who want to know at once.
+    """Knows where the inputs of all shards of a process end. Who wants to know asks; who rests is woken.
 
-    Kafka's client answers such a question when the last broker has, so one that is dead would hold up the others'
-    answers. Once a partition has not answered, each is asked on its own, until all of them answer again.
+    Looking: one question to Kafka for all who want to know at once. Kafka's client answers such a question when
+    the last broker has, so one that is dead would hold up the others' answers. Once a partition has not answered,
+    each is asked on its own, until all of them answer again.
+
+    Watching: when no input has grown for `CALM` seconds, the inputs themselves are followed from where they end.
+    That costs next to nothing while nothing comes, and the first record ends the rest of all machines at once.
     """
 
     def __init__(self, log: Log, shards: Sequence[Shard], *, fresh: float = 0.001) -> None:
@@ -77,43 +82,112 @@ class EndOffsets:
         self._places = sorted({queue for shard in shards for queue in shard.queues})
         self._fresh = fresh
         self._asked_at = float("-inf")
-        self._asking: asyncio.Task[None] | None = None
-        self._apart: dict[Queue, asyncio.Task[None]] = {}
-        self._silent: set[Queue] = set()
+        self._moved_at = float("-inf")
         self._known: dict[Queue, int] = {}
+        self._waiting: list[Callable[[], None]] = []
+        self._is_asking = False
+        self._apart: set[Queue] = set()
+        self._silent: set[Queue] = set()
+        self._calm = asyncio.Event()
+        self._woken: list[Callable[[], None]] = []
 
-    async def of(self, shard: Shard) -> Ends:
-        if self._silent:
-            await self._ask_apart()
-        else:
-            now = asyncio.get_running_loop().time()
-            if self._asking is None or (self._asking.done() and now - self._asked_at > self._fresh):
-                self._asked_at = now
-                self._asking = asyncio.ensure_future(self._ask(self._places))
-            await asyncio.shield(self._asking)
+    def known(self, shard: Shard) -> Ends:
         return Ends(tuple(self._known.get(queue) for queue in shard.queues))
 
-    async def _ask(self, places: Sequence[Queue]) -> None:
+    @property
+    def rests(self) -> bool:
+        """Whether no input has grown for a while."""
+        return self._calm.is_set()
+
+    def look(self, then: Callable[[], None]) -> None:
+        """Ask where the inputs end, and call `then` when more is known."""
+        loop = asyncio.get_running_loop()
+        if self._silent:
+            self._waiting.append(then)
+            self._ask_apart(loop)
+        elif self._is_asking:
+            self._waiting.append(then)
+        elif loop.time() - self._asked_at <= self._fresh:
+            then()
+        else:
+            self._waiting.append(then)
+            self._asked_at = loop.time()
+            self._is_asking = True
+            self._ask(self._places, self._asked)
+
+    def on_wake(self, call: Callable[[], None]) -> None:
+        """Call this when an input grows after a rest."""
+        self._woken.append(call)
+
+    async def watch(self) -> None:
+        """Follow the inputs whenever they rest, until cancelled."""
+        async with self._log.reader() as reader:
+            while True:
+                await self._calm.wait()
+                try:
+                    for place in self._places:
+                        await reader.subscribe(*place, self._known[place])
+                    while not (records := await reader.next(1)):
+                        pass
+                    for record in records:
+                        self._learn({(record.topic, record.partition): record.offset + 1})
+                except LockstepError as error:
+                    logger.debug("cannot follow the inputs while they rest: %s", error)
+                    await asyncio.sleep(CALM)
+                finally:
+                    for place in self._places:
+                        await reader.unsubscribe(*place)
+                for call in self._woken:
+                    call()
+
+    # Coroutines and tasks would cost more than all the rest: a look is made hundreds of times a second.
+
+    def _ask(self, places: Sequence[Queue], then: Callable[[], None]) -> None:
+        def answered(answer: "asyncio.Future[dict[Queue, int]]") -> None:
+            if answer.cancelled():
+                return
+            found = {} if answer.exception() is not None else answer.result()
+            for place in places:
+                if place in found:
+                    self._silent.discard(place)
+                else:
+                    self._silent.add(place)
+            self._learn(found)
+            then()
+
         try:
-            found = await self._log.ends(places, seconds=_ANSWER_SECONDS)
+            self._log.ends(places, seconds=_ANSWER_SECONDS).add_done_callback(answered)
         except LockstepError as error:
             logger.debug("cannot ask where the inputs end, the last cut stands: %s", error)
-            found = {}
-        self._known.update(found)
-        for place in places:
-            (self._silent.discard if place in found else self._silent.add)(place)
+            then()
 
-    async def _ask_one(self, place: Queue) -> None:
-        try:
-            await self._ask([place])
-        finally:
-            del self._apart[place]
+    def _asked(self) -> None:
+        self._is_asking = False
+        self._tell()
 
-    async def _ask_apart(self) -> None:
+    def _ask_apart(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Each on its own; those that answer do not wait for those that may not."""
         for place in self._places:
             if place not in self._apart:
-                self._apart[place] = asyncio.ensure_future(self._ask_one(place))
-        await asyncio.wait(list(self._apart.values()), timeout=_APART_SECONDS)
+                self._apart.add(place)
+                self._ask([place], lambda place=place: self._apart.discard(place))  # type: ignore[misc]
+        loop.call_later(_APART_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
+
+    def _learn(self, found: Mapping[Queue, int]) -> None:
+        now = asyncio.get_running_loop().time()
+        for place, end in found.items():
+            if self._known.get(place, -1) < end:
+                self._known[place] = end
+                self._moved_at = now
+        if now - self._moved_at < CALM or len(self._known) < len(self._places):
+            self._calm.clear()
+        else:
+            self._calm.set()
 
 
 class ShardHost:
@@ -132,7 +206,8 @@ class ShardHost:
         self._shard = shard
         self._ends = ends
         self._deliver = deliver
-        self._asking: asyncio.Task[None] | None = None
+        self._is_asking = False
+        ends.on_wake(self._tell_ends)
         self.host = Host(machine, node=node, log=log, deliver=self._delivered)
 
     def tell(self, command: Any) -> None:
@@ -140,20 +215,22 @@ class ShardHost:
         self.host.submit(command).add_done_callback(lambda told: told.cancelled() or told.exception())
 
     async def stop(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
         await self.host.stop()
 
     def _delivered(self, item: Any) -> None:
         if not isinstance(item, AskEnds):
             if self._deliver is not None:
                 self._deliver(item)
-        elif self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._answer())
+        elif not self._is_asking:
+            self._is_asking = True
+            self._ends.look(self._looked)
 
-    async def _answer(self) -> None:
-        self.tell(await self._ends.of(self._shard))
+    def _looked(self) -> None:
+        self._is_asking = False
+        self._tell_ends()
+
+    def _tell_ends(self) -> None:
+        self.tell(self._ends.known(self._shard))
 
 
 def _is_number(text: str) -> bool:

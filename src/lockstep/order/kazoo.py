@@ -22,7 +22,7 @@ from typing import TypeAlias
 import msgspec
 
 from lockstep.order.acceptance import Acceptance
-from lockstep.order.liverobin import FOLLOWED, MAX_FAILURES, AskEnds, Ends
+from lockstep.order.liverobin import FOLLOWED, MAX_FAILURES, QUIET, AskEnds, Ends
 from lockstep.order.merge import Position
 from lockstep.order.pace import IDLE, Pace
 from lockstep.order.records import Claim, Order, decode, encode
@@ -176,15 +176,16 @@ class Orderer(Machine):
 
     def on_timer(self, name: str) -> Effects:
         self._pace.rested()
-        yield self._look()
         again, self._again = self._again, None
         if again is not None:
             yield self._append(again)
         heard, self._heard = self._heard, False
         if heard and not self._claimed and self._passed < FOLLOWED - 1:
             self._passed += 1
+            yield SetTimer("look", max(QUIET, self._pace.pause))
         else:
             self._passed = 0
+            yield self._look()
             yield Deliver(AskEnds())
 
     def on_command(self, client: ClientId, request: int, command: Message) -> Effects:

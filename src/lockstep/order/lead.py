@@ -112,6 +112,7 @@ class Leader:
             standing = asyncio.ensure_future(self._candidacy.run())
             void = report_void(self._name, lambda: sum(orderer.void for orderer in self._orderers))
             self._keep(asyncio.ensure_future(void))
+            self._keep(asyncio.ensure_future(ends.watch()))
             self._keep(asyncio.ensure_future(report_growth(self._name, self._log, self._shards)))
             await asyncio.gather(standing, self._failed, *(one.host.ended() for one in self._hosts))
         finally:

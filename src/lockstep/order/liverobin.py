@@ -5,7 +5,7 @@ as a **cut**: the merge then behaves as if a heartbeat stood there. Inputs stay 
 
 The paper leaves the generator's death open. Here several run, each with a rank. All of them read the order
 topic. The one of rank 0 publishes what it sees at once; the one of rank r publishes only what has stayed
-uncovered for r of its looks, and while it hears cuts of others it looks only now and then. So in calm times there
+uncovered for 2r of its looks, and while it hears cuts of others it looks only now and then. So in calm times there
 is one cut per period, and a dead generator is replaced within a few, by nobody's decision: readers take the
 pointwise maximum, so it does not matter who published.
 
@@ -37,8 +37,10 @@ from lockstep.protocol.machine import (
     Token,
 )
 
-FOLLOWED = 8
-"""While others make the order, look at the inputs only at every so many-th beat: they may not reach them all."""
+QUIET = 0.008
+"""Who hears others make the order rests so many seconds at a time, and looks at inputs when it hears nothing."""
+FOLLOWED = 4
+"""It looks at every so many-th of these rests in any case: the others may not reach all inputs."""
 MAX_FAILURES = 1000
 """Appends that may fail in a row before a machine doubts its log and ends itself."""
 
@@ -79,7 +81,7 @@ class Generator(Machine):
         self._order_offset = order_offset
         self._pace = Pace(period, idle=idle)
         self._accepted = Acceptance(len(starts), ends=starts)
-        self._seen: deque[tuple[int, ...]] = deque([starts], maxlen=rank + 1)
+        self._seen: deque[tuple[int, ...]] = deque([starts], maxlen=2 * rank + 1)
         self._published = starts
         self._heard = False
         self._passed = 0
@@ -98,7 +100,7 @@ class Generator(Machine):
         heard, self._heard = self._heard, False
         if self._rank and heard and self._passed < FOLLOWED - 1:
             self._passed += 1
-            return (self._beat(),)
+            return (SetTimer("beat", max(QUIET, self._pace.pause)),)
         self._passed = 0
         return (self._beat(), Deliver(AskEnds()))
 

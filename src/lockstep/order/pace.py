@@ -1,12 +1,12 @@
 """How often an order-making machine looks at its inputs: often while they move, seldom while they rest.
 
-A look costs Kafka and us a third of a millisecond. While inputs move there is one a period; after `calm` seconds
-in which nothing moved the pause doubles with every look, up to `idle`. So the first input after a long silence
-waits at most `idle` longer than others, and an idle shard costs next to nothing. Time is counted in the
-pauses themselves: a machine has no clock.
+While inputs move there is one look a period; after `CALM` seconds in which nothing moved the pause doubles with
+every look, up to `idle`. The host watches resting inputs in another way and tells the machine when one grows
+(`inputs.EndOffsets`); should that fail, the first input after a silence waits for the next look, `idle` at most.
+Time is counted in the pauses themselves: a machine has no clock.
 """
 
-IDLE = 0.025
+IDLE = 0.25
 CALM = 2.0
 
 

@@ -48,6 +48,11 @@ class Replica(Machine):
         self._waiting: Input | None = None
         self._since = 0
 
+    @property
+    def position(self) -> Position:
+        """Where the next delivery begins."""
+        return self._merge.position()
+
     def on_start(self, durable: Sequence[Message]) -> Effects:
         order_offset = 0
         match durable:

@@ -1,4 +1,5 @@
-"""KaZoo over real Kafka and our coordination service: leaders are killed and frozen, the order flows on."""
+"""KaZoo over real Kafka and our coordination service: leaders are killed and frozen, the order topic is trimmed,
+and the order flows on."""
 
 import asyncio
 import itertools
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 
 from lockstep import process
+from lockstep.coordination.client import Client
 from lockstep.coordination.ensemble import Ensemble
 from lockstep.log.kafka import KafkaLog
 from lockstep.order.acceptance import Acceptance
@@ -22,6 +24,7 @@ from lockstep.order.inputs import Shard
 from lockstep.order.merge import Input
 from lockstep.order.records import Claim, Order, decode
 from lockstep.order.replica import Replica
+from lockstep.order.trim import SiteProgress, remember, trim
 from lockstep.protocol.host import Host
 
 TAKE_OVER_SECONDS = 0.25
@@ -97,7 +100,7 @@ class Orders:
         return max(later - earlier for earlier, later in itertools.pairwise(window))
 
 
-def test_a_leader_that_is_killed_or_frozen_is_replaced_and_the_replicas_agree(
+def test_leaders_that_are_killed_or_frozen_are_replaced_and_the_replicas_agree(
     bootstrap_servers: str, ensemble: Ensemble, tmp_path: Path
 ) -> None:
     asyncio.run(_run(bootstrap_servers, ensemble, tmp_path))
@@ -111,9 +114,10 @@ async def _run(bootstrap_servers: str, ensemble: Ensemble, tmp_path: Path) -> No
         shard = Shard.parse("kazoo-a:0@1,kazoo-b:0")
         leaders = Leaders(bootstrap_servers, ensemble, "kazoo-order", shard, tmp_path)
         delivered: list[list[Input]] = [[], []]
+        replicas = [Replica("kazoo-order", 0, shard.queues, starts=shard.starts) for _ in range(2)]
         hosts = [
             Host(
-                Replica("kazoo-order", 0, shard.queues, starts=shard.starts),
+                replicas[number],
                 node=f"site-{number}",
                 folder=tmp_path / f"site-{number}",
                 log=log,
@@ -150,6 +154,25 @@ async def _run(bootstrap_servers: str, ensemble: Ensemble, tmp_path: Path) -> No
             ensemble.kill(ensemble.wait_leader())
             await _until(lambda: len(orders.orders) > count + 100)
             assert orders.epoch == before, "the death of a coordination server deposes nobody"
+
+            async with Client(ensemble.connect_string) as client:
+                await trim(
+                    log,
+                    "kazoo-order",
+                    0,
+                    [
+                        SiteProgress(host.node, replica.position)
+                        for host, replica in zip(hosts, replicas, strict=True)
+                    ],
+                    remember=lambda position: remember(client, "kazoo-order", 0, position),
+                )
+            assert (await log.first_offsets("kazoo-order"))[0] > 100
+            leaders.start("leader-4")
+            for name in ("leader-1", "leader-2", "leader-3"):
+                if name in leaders.running:
+                    process.kill(leaders.running.pop(name))
+            count = len(orders.orders)
+            await _until(lambda: orders.leader == "leader-4" and len(orders.orders) > count + 50)
 
             done.set()
             await feeding
