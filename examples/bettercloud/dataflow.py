@@ -1,0 +1,199 @@
+"""The BetterCloud dataflow for the real-time engine: rules that change, events that are checked against them.
+
+Section VII-C and Fig. 15 of the active-replication paper. Events of customers and control events, which install
+rules, arrive as one merged input. In it:
+
+    filter + unwrap  ->  rules of the event's customer   \
+                                                          union -> Qualifier -> Counter
+                     ->  rules for everybody (broadcast) /
+
+- A control event names a customer, or `EVERYBODY`. Of those with one alert id the **first** counts for a customer,
+  the **last** for everybody.
+- An event raises an alert for each control event in force all of whose rules it meets (the Qualifier).
+- The Counter numbers the alerts of each customer and alert id.
+
+Both joins are one keyed aggregation over the merged input, in the order that all sites agree on. Its group is a
+**bucket** of customers, because a rule for everybody has to reach every group, and customers are not known
+beforehand: such a control event is copied to all buckets. In real time an aggregation gives a row for each input,
+so what follows it sees the event and the rules in force at that very place of the order.
+
+The Counter is a stage of its own: an aggregate cannot count what depends on another aggregate of its own group.
+`batches.py` does all of it in one stage, for micro-batches.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+EVERYBODY = "deadbeef-dead-beef-dead-beefdeadbeef"
+CONTROLS = "control-events"
+BUCKETS = 64
+"""Few customers share a state; a rule for everybody costs as many rows."""
+
+EVENT = "customerId STRING, payload STRING, ingestedAt LONG, receivedAt LONG"
+RULES = "ARRAY<STRUCT<path: STRING, check: STRING, value: STRING>>"
+CONTROL = f"rules {RULES}, customerId STRING, alertId STRING, alertName STRING, alertDescription STRING, " + (
+    "threshold INT, bootstrapCustomerId STRING, createdAt LONG"
+)
+QUALIFIED = (
+    "customerId STRING, alertId STRING, alertName STRING, scope STRING, payload STRING, ingestedAt LONG, "
+    "shard INT, sn LONG, rank INT"
+)
+PATH = r"\A\$(\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]{1,9}\])+\z"
+"""Paths that mean the same everywhere: names and indexes. No wildcards, no filters."""
+
+
+def qualified_events(
+    merged: DataFrame, controls: str = CONTROLS, *, as_they_arrive: bool = False
+) -> DataFrame:
+    """First stage: an alert for each event and each control event in force whose rules it meets.
+
+    `as_they_arrive` takes rows in the order in which Spark has them, for sources that have no order.
+    """
+    return _alerts(_joined(events_and_controls(merged, controls), as_they_arrive))
+
+
+def counted_alerts(qualified: DataFrame) -> DataFrame:
+    """Second stage: the same alerts, each with how many times it has been raised for its customer."""
+    return (
+        qualified.select("_shard", "_sn", _unwrapped("value", QUALIFIED).alias("alert"))
+        .groupBy("_shard", "alert.customerId", "alert.alertId")
+        .agg(F.max("_sn").alias("_sn"), F.count("*").alias("times"), F.max_by("alert", "_sn").alias("alert"))
+        .select("_shard", "_sn", "alert.*", "times")
+    )
+
+
+def changed_rules(controls: DataFrame) -> DataFrame:
+    """Optional stage before the others: leave out control events that change nothing.
+
+    Whoever repeats rules for hours lets the state of `qualified_events` grow by each repetition. Behind this
+    stage it grows with what differs: only the first control event of a customer's alert id passes, and one for
+    everybody passes unless it is all that was ever said under its alert id.
+    """
+    said = F.struct("control.rules", "control.alertName", "control.alertDescription", "control.threshold")
+    return (
+        _valid(controls.select("_shard", "_sn", "value", _unwrapped("value", CONTROL).alias("control")))
+        .groupBy(
+            "_shard", F.col("control.customerId").alias("key"), F.col("control.alertId").alias("alertId")
+        )
+        .agg(
+            F.max("_sn").alias("_sn"),
+            F.max_by("value", "_sn").alias("value"),
+            F.count("*").alias("heard"),
+            F.size(F.collect_set(said)).alias("different"),
+        )
+        .where((F.col("heard") == 1) | ((F.col("key") == EVERYBODY) & (F.col("different") > 1)))
+        .select("_shard", "_sn", "key", "value")
+    )
+
+
+def events_and_controls(merged: DataFrame, controls: str) -> DataFrame:
+    """Filter and unwrap: `_shard`, `_sn` and one of `event`, `control`; what is neither is left out."""
+    is_control = F.col("topic") == controls
+    rows = merged.select(
+        "_shard",
+        "_sn",
+        F.when(~is_control, _unwrapped("value", EVENT)).alias("event"),
+        F.when(is_control, _unwrapped("value", CONTROL)).alias("control"),
+    )
+    is_event = F.col("event.customerId").isNotNull() & F.col("event.payload").isNotNull()
+    return rows.where(is_event | _is_valid())
+
+
+def _joined(rows: DataFrame, as_they_arrive: bool) -> DataFrame:
+    """Both joins: a row for each event, with the control events that its bucket has seen before it."""
+    customer = F.coalesce("event.customerId", "control.customerId")
+    for_everybody = F.col("control.customerId") == EVERYBODY
+    own_bucket = F.pmod(F.hash(customer), F.lit(BUCKETS))
+    all_buckets = F.sequence(F.lit(0), F.lit(BUCKETS - 1))
+    control = F.struct("_sn", "control.customerId", "control.alertId", "control.alertName", "control.rules")
+    said = F.when(F.col("control").isNotNull(), control)
+    return (
+        rows.withColumn(
+            "bucket", F.explode(F.when(for_everybody, all_buckets).otherwise(F.array(own_bucket)))
+        )
+        .groupBy("_shard", "bucket")
+        .agg(*(_as_arrived(said) if as_they_arrive else _as_agreed(said)))
+        .where(F.col("event.customerId").isNotNull())
+    )
+
+
+def _as_agreed(control: Column) -> list[Column]:
+    return [
+        F.max("_sn").alias("_sn"),
+        F.max_by("event", "_sn").alias("event"),
+        F.sort_array(F.collect_set(control)).alias("controls"),
+    ]
+
+
+def _as_arrived(control: Column) -> list[Column]:
+    return [
+        F.last("_sn").alias("_sn"),
+        F.last("event").alias("event"),
+        F.collect_list(control).alias("controls"),
+    ]
+
+
+def _alerts(joined: DataFrame) -> DataFrame:
+    """Union and Qualifier. `rank` counts the alerts of one event: those of everybody's rules come first."""
+    everybody = F.filter("controls", lambda control: control["customerId"] == EVERYBODY)
+    own = F.filter(
+        "controls",
+        lambda control: (
+            (control["customerId"] == F.col("event.customerId")) & (control["customerId"] != EVERYBODY)
+        ),
+    )
+    in_force = F.concat(_by_alert_id(everybody, last=True), _by_alert_id(own, last=False))
+    return joined.select(
+        "_shard", "_sn", "event", F.posexplode(F.filter(in_force, _is_met)).alias("rank", "control")
+    ).select(
+        "_shard",
+        "_sn",
+        "event.customerId",
+        "control.alertId",
+        "control.alertName",
+        F.when(F.col("control.customerId") == EVERYBODY, "everybody").otherwise("customer").alias("scope"),
+        "event.payload",
+        "event.ingestedAt",
+        F.col("_shard").alias("shard"),
+        F.col("_sn").alias("sn"),
+        "rank",
+    )
+
+
+def _by_alert_id(controls: Column, *, last: bool) -> Column:
+    """Of the control events with one alert id the last or the first; they come sorted by their place."""
+    ids = F.array_distinct(controls["alertId"])
+    return F.transform(
+        ids,
+        lambda one: F.element_at(
+            F.filter(controls, lambda control: control["alertId"] == one), -1 if last else 1
+        ),
+    )
+
+
+def _is_met(control: Column) -> Column:
+    return F.forall(
+        control["rules"],
+        lambda rule: (
+            F.call_function("get_json_object", F.col("event.payload"), rule["path"]) == rule["value"]
+        ),
+    )
+
+
+def _unwrapped(column: str, schema: str) -> Column:
+    return F.from_json(F.col(column).cast("string"), schema)
+
+
+def _valid(rows: DataFrame) -> DataFrame:
+    return rows.where(_is_valid())
+
+
+def _is_valid() -> Column:
+    """A control event that can be evaluated: all its rules are equality checks on plain paths."""
+    rules = F.col("control.rules")
+    plain = F.forall(
+        rules,
+        lambda rule: (rule["check"] == "equals") & rule["path"].rlike(PATH) & rule["value"].isNotNull(),
+    )
+    named = F.col("control.customerId").isNotNull() & F.col("control.alertId").isNotNull()
+    return named & rules.isNotNull() & plain
