@@ -172,8 +172,16 @@ def test_a_generator_whose_log_never_takes_anything_ends_itself() -> None:
     assert isinstance(next(iter(one.on_append_failed(None, "fenced"))), Halt)
 
 
+def test_the_first_generator_reads_no_order_topic_and_says_nothing_twice() -> None:
+    first = generator(0)
+    assert not any(isinstance(effect, Subscribe) for effect in first.on_start(()))
+    (append,) = [one for one in first.on_command("", 0, Ends((3, 1))) if isinstance(one, Append)]
+    first.on_appended(append.token, 0)
+    assert not [one for one in first.on_command("", 0, Ends((3, 1))) if isinstance(one, Append)]
+
+
 def test_it_may_begin_to_read_anywhere_and_counts_what_is_void() -> None:
-    one = generator(order_offset=70)
+    one = generator(1, order_offset=70)
     assert Subscribe("order", 0, 70) in tuple(one.on_start(()))
     for offset, value in enumerate([encode(Order(1, 1, ((0, 1),))), b"not ours", encode(Cut((1, 2, 3)))]):
         one.on_record(LogRecord("order", 0, 70 + offset, 0, None, value))

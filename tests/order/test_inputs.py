@@ -154,3 +154,23 @@ def test_inputs_that_rest_are_watched_and_the_first_record_wakes_everybody() -> 
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         asyncio.run(run(monkeypatch))
+
+
+def test_an_input_that_has_shrunk_is_told_once_and_its_end_does_not_go_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        async with Cluster() as log:
+            await log.create_topic("a")
+            for _ in range(5):
+                await log.append("a", 0, b"")
+            shard = Shard.parse("a:0")
+            ends = EndOffsets(log, [shard], fresh=-1)
+            assert await look(ends, shard) == Ends((5,))
+            await log.delete_topic("a")
+            await log.create_topic("a")
+            for _ in range(300):
+                assert await look(ends, shard) == Ends((5,))
+
+    asyncio.run(run())
+    assert [record.getMessage()[:36] for record in caplog.records] == ["a/0 ends at 0 and ended at 5 before:"]

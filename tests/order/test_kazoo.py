@@ -15,7 +15,7 @@ from lockstep.order.kazoo import (
 )
 from lockstep.order.liverobin import FOLLOWED, MAX_FAILURES, AskEnds, Ends
 from lockstep.order.merge import Merge
-from lockstep.order.records import Claim, Order, decode
+from lockstep.order.records import Claim, Order, decode, encode
 from lockstep.protocol.machine import Append, Deliver, Effects, Halt, LogRecord, Subscribe
 
 
@@ -313,3 +313,14 @@ def test_an_orderer_whose_log_never_takes_anything_ends_itself() -> None:
 def lead(topic: Topic, orderer: Orderer) -> None:
     topic.take(orderer.on_command("", 0, Elected(1)))
     topic.settle()
+
+
+def test_records_that_somebody_else_writes_are_void_and_counted_and_the_order_goes_on() -> None:
+    topic, (leader, follower) = orderers()
+    lead(topic, leader)
+    for value in (b"", b"{}", b"not json", encode(Order(7, 1, ((0, 9),))), encode(Order(1, 1, ((5, 1),)))):
+        topic.land(value)
+    topic.take(leader.on_command("", 0, Ends((2, 1))))
+    topic.settle()
+    assert leader.void == follower.void == 5
+    assert sorted(topic.merged()) == [(0, 0), (0, 1), (1, 0)]

@@ -23,6 +23,8 @@ Queue = tuple[str, int]
 MAX_QUEUES = 1000
 _ANSWER_SECONDS = 0.25
 """After this time a partition counts as one that cannot be asked."""
+_SHRUNK_LOOKS = 100
+"""Answers in a row that lie behind what is known before that is told; one or two may have been overtaken."""
 _APART_SECONDS = 0.002
 """How long those that answer wait for those that may not."""
 
@@ -88,6 +90,7 @@ class EndOffsets:
         self._is_asking = False
         self._apart: set[Queue] = set()
         self._silent: set[Queue] = set()
+        self._behind: dict[Queue, int] = {}
         self._calm = asyncio.Event()
         self._woken: list[Callable[[], None]] = []
 
@@ -181,9 +184,19 @@ class EndOffsets:
     def _learn(self, found: Mapping[Queue, int]) -> None:
         now = asyncio.get_running_loop().time()
         for place, end in found.items():
-            if self._known.get(place, -1) < end:
+            known = self._known.get(place, -1)
+            self._behind[place] = self._behind.get(place, 0) + 1 if end < known else 0
+            if known < end:
                 self._known[place] = end
                 self._moved_at = now
+            elif self._behind[place] == _SHRUNK_LOOKS:
+                logger.error(
+                    "%s/%d ends at %d and ended at %d before: it was deleted and created again, or has lost "
+                    "records; no cut goes back, so its inputs wait until it is there again",
+                    *place,
+                    end,
+                    known,
+                )
         if now - self._moved_at < CALM or len(self._known) < len(self._places):
             self._calm.clear()
         else:

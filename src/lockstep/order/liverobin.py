@@ -3,11 +3,11 @@
 Instead of putting a heartbeat into every input stream, a generator asks where the inputs end and appends that
 as a **cut**: the merge then behaves as if a heartbeat stood there. Inputs stay as their producers wrote them.
 
-The paper leaves the generator's death open. Here several run, each with a rank. All of them read the order
-topic. The one of rank 0 publishes what it sees at once; the one of rank r publishes only what has stayed
-uncovered for 2r of its looks, and while it hears cuts of others it looks only now and then. So in calm times there
-is one cut per period, and a dead generator is replaced within a few, by nobody's decision: readers take the
-pointwise maximum, so it does not matter who published.
+The paper leaves the generator's death open. Here several run, each with a rank. The one of rank 0 publishes what
+it sees at once, and need not read the order topic at all; the one of rank r reads it, publishes only what has
+stayed uncovered for 2r of its looks, and while it hears cuts of others it looks only now and then. So in calm
+times there is one cut per period, and a dead generator is replaced within a few, by nobody's decision: readers take
+the pointwise maximum, so it does not matter who published.
 
 A generator needs no history: a cut that it does not know of makes it publish one that is void. It may begin to
 read the order topic anywhere.
@@ -89,10 +89,12 @@ class Generator(Machine):
 
     @property
     def void(self) -> int:
-        """Records of the order topic that did not count."""
+        """Records of the order topic that did not count; a generator of rank 0 does not read them."""
         return self._accepted.void
 
     def on_start(self, durable: Sequence[Message]) -> Effects:
+        if self._rank == 0:
+            return (self._beat(),)
         return (Subscribe(self._topic, self._shard, self._order_offset), self._beat())
 
     def on_timer(self, name: str) -> Effects:
@@ -119,6 +121,8 @@ class Generator(Machine):
 
     def on_appended(self, token: Token, offset: int) -> Effects:
         self._failures = 0
+        if self._rank == 0 and isinstance(token, Cut):
+            self._accepted.accept(token)
         return ()
 
     def on_append_failed(self, token: Token, reason: str) -> Effects:
@@ -140,7 +144,8 @@ class Generator(Machine):
         covered = all(cut >= end for cut, end in zip(self._accepted.ends, due, strict=True))
         if not covered and due != self._published:
             self._published = due
-            yield Append(self._topic, self._shard, encode(Cut(due, self._name)))
+            cut = Cut(due, self._name)
+            yield Append(self._topic, self._shard, encode(cut), token=cut)
 
     def _moved(self) -> Effects:
         return (self._beat(),) if self._pace.moved() else ()
