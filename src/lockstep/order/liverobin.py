@@ -6,8 +6,8 @@ as a **cut**: the merge then behaves as if a heartbeat stood there. Inputs stay 
 The paper leaves the generator's death open. Here several run, each with a rank. The one of rank 0 publishes what
 it sees at once, and need not read the order topic at all; the one of rank r reads it, publishes only what has
 stayed uncovered for 2r of its looks, and while it hears cuts of others it looks only now and then. So in calm
-times there is one cut per period, and a dead generator is replaced within a few, by nobody's decision: readers take
-the pointwise maximum, so it does not matter who published.
+times there is one cut per period, and a dead generator is replaced within a few, by nobody's decision: readers
+take the pointwise maximum, so it does not matter who published.
 
 A generator needs no history: a cut that it does not know of makes it publish one that is void. It may begin to
 read the order topic anywhere.
