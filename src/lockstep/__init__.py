@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lockstep.replicas.consumer import Consumer
     from lockstep.replicas.job import run
+    from lockstep.spark.inputs import broadcast
     from lockstep.spark.pipeline import Pipeline, pipeline
 
 __version__ = "0.1.0"
@@ -13,10 +14,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "Consumer": "lockstep.replicas.consumer",
     "Pipeline": "lockstep.spark.pipeline",
+    "broadcast": "lockstep.spark.inputs",
     "pipeline": "lockstep.spark.pipeline",
     "run": "lockstep.replicas.job",
 }
-__all__ = ["Consumer", "Pipeline", "__version__", "pipeline", "run"]
+__all__ = ["Consumer", "Pipeline", "__version__", "broadcast", "pipeline", "run"]
 
 
 def __getattr__(name: str) -> Any:

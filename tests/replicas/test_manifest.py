@@ -73,7 +73,7 @@ def test_names_that_cannot_be_paths_or_topics_are_refused(name: str) -> None:
         ({"sites": 0}, "1 to 16 sites"),
         ({"sites": 17}, "1 to 16 sites"),
         ({"engine": "warp"}, "no engine"),
-        ({"order": "kazoo"}, "not available"),
+        ({"order": "alphabetical"}, "no order"),
         ({"on_divergence": "panic"}, "no policy"),
         ({"batch_ms": 5}, "out of bounds"),
     ],

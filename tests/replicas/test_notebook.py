@@ -60,7 +60,7 @@ def test_a_pipeline_in_a_file_is_named_by_it(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PYTHONPATH", "before")
     path = tmp_path / "mine.py"
     path.write_text(CELL)
-    file, pipeline = declared_in(path)
+    file, (pipeline,) = declared_in(path)
     assert file == str(path)
     assert declared_in(pipeline)[0] == f"{path}:alerts"
     assert os.environ["PYTHONPATH"] == "before", "our own processes must not see the pipeline's neighbours"

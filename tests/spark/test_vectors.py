@@ -1,34 +1,18 @@
 """Java and Python write the same bytes: both halves run the vectors in tests/vectors."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from lockstep.errors import LockstepError
-from lockstep.setup import build, ivy, jars, java
 from lockstep.spark import identity, position
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS = ROOT / "tests" / "vectors"
 IDENTITY = json.loads((VECTORS / "identity.json").read_text())
 POSITION = json.loads((VECTORS / "position.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def java_runner(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command that runs Java's half, compiled from jvm/src/test."""
-    classes = tmp_path_factory.mktemp("classes")
-    compiler = java.find(compiler=True)
-    classpath = os.pathsep.join(map(str, [build.jar(), ivy.pyspark_jars() / "*", *jars.classpath("spark")]))
-    sources = sorted(str(path) for path in (ROOT / "jvm" / "src" / "test").rglob("*.java"))
-    subprocess.run(
-        [str(compiler.javac), "-proc:none", "-d", str(classes), "-cp", classpath, *sources], check=True
-    )
-    runner = [str(compiler.java), "-Xmx128m", "-cp", os.pathsep.join([str(classes), classpath])]
-    return [*runner, "io.lockstep.Vectors"]
 
 
 def test_java_agrees_with_every_vector(java_runner: list[str]) -> None:

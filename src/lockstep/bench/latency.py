@@ -17,12 +17,13 @@ from lockstep.bench.probe import summary
 from lockstep.bench.report import Report
 from lockstep.bench.sides import LockstepSide, PlainSide, Side
 from lockstep.log.broker import Broker
-from lockstep.observe.percentiles import median
+from lockstep.observe.percentiles import median, quantiles
 from lockstep.spark.engine import REALTIME_BATCH_MS
 
 RATES = (1000, 2000)
 SIDES = ("plain-5s", "plain-60s", "lockstep-1", "lockstep-2", "lockstep-3")
-WARM_UP_SECONDS = {True: 10.0, False: 20.0}
+WARM_UP_SECONDS = {True: 50.0, False: 60.0}
+"""Until the JVMs have compiled what they run: after 10 s the first window still shows the compiler everywhere."""
 WINDOW_SECONDS = {True: 65.0, False: 130.0}
 """Longer than the longest batch, so that every side meets at least one boundary at each rate."""
 ROUNDS = {True: 1, False: 3}
@@ -49,13 +50,13 @@ def run(quick: bool, console: Console) -> Report:
             for side_name in SIDES[round_number % len(SIDES) :] + SIDES[: round_number % len(SIDES)]:
                 with _side(side_name, round_number, broker.bootstrap_servers, folder) as side:
                     console.print(f"round {round_number + 1}: {side_name} runs", highlight=False)
-                    side.feed(1000, WARM_UP_SECONDS[quick])
+                    side.feed(max(RATES), WARM_UP_SECONDS[quick])
                     before = side.use()
                     for rate in RATES:
                         began, ended = side.feed(rate, WINDOW_SECONDS[quick])
                         latencies = side.probe.latencies_ms(began, ended)
                         samples.setdefault((side_name, rate), []).append(latencies)
-                        console.print(f"  {rate} ev/s: {_line(summary(latencies))}", highlight=False)
+                        console.print(f"  {rate} ev/s: {latency_line(summary(latencies))}", highlight=False)
                     after = side.use()
                     uses.setdefault(side_name, []).append(
                         {
@@ -71,7 +72,7 @@ def run(quick: bool, console: Console) -> Report:
     report.figures["latency_ms"] = figures
     report.figures["use"] = uses
     report.figures["samples_ms"] = {
-        f"{side}@{rate}": _thin(rounds) for (side, rate), rounds in samples.items()
+        f"{side}@{rate}": quantiles(rounds) for (side, rate), rounds in samples.items()
     }
     report.figures["deduplication"] = deduplication
     _set_bars(report, figures, deduplication)
@@ -80,6 +81,11 @@ def run(quick: bool, console: Console) -> Report:
 
 def plot(report: Report, folder: Path) -> list[Path]:
     return [latency_cdf(report.figures["samples_ms"], folder / "latency.png")]
+
+
+def latency_line(figures: dict[str, float]) -> str:
+    """Percentiles in one line."""
+    return "  ".join(f"{mark} {value:.1f}" for mark, value in figures.items()) + " ms"
 
 
 def _side(name: str, round_number: int, bootstrap_servers: str, folder: Path) -> Side:
@@ -114,14 +120,3 @@ def _set_bars(report: Report, figures: dict[str, dict[str, float]], deduplicatio
     report.bar("deduplication: records per second", deduplication["records_per_second"], ">=", 50_000)
     report.bar("deduplication: p50 added", deduplication["added_p50_ms"], "<=", 1.0, "ms")
     report.bar("egress: p50 added", deduplication["egress_added_p50_ms"], "<=", 15.0, "ms")
-
-
-def _line(figures: dict[str, float]) -> str:
-    return "  ".join(f"{mark} {value:.1f}" for mark, value in figures.items()) + " ms"
-
-
-def _thin(rounds: list[list[float]], points: int = 1000) -> list[float]:
-    """Quantiles for the plot instead of every sample; the largest is kept."""
-    ordered = sorted(value for one in rounds for value in one)
-    step = max(1, len(ordered) // points)
-    return [round(value, 2) for value in (*ordered[::step], ordered[-1])]

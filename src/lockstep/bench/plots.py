@@ -29,6 +29,19 @@ def gap_dots(gaps_ms: Mapping[str, Sequence[float]], path: Path) -> Path:
     return _save(axes, figure, path)
 
 
+def fault_series(series: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
+    """The 99th percentile per second around a kill at second 0, one line a kind of kill."""
+    axes, figure = _axes()
+    for name, one in series.items():
+        seconds = [one["first_second"] + index for index in range(len(one["p99_ms"]))]
+        axes.plot(seconds, [value or float("nan") for value in one["p99_ms"]], label=name)
+    axes.axvline(0, color="grey", linewidth=0.8)
+    axes.set_yscale("log")
+    axes.set_xlabel("seconds since the kill")
+    axes.set_ylabel("p99 of a second, ms")
+    return _save(axes, figure, path)
+
+
 def _axes() -> tuple[Any, Any]:
     import matplotlib
 

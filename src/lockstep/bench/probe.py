@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lockstep.errors import LockstepError
-from lockstep.observe.percentiles import percentile_of_sorted
+from lockstep.observe.percentiles import percentile, percentile_of_sorted
 
 Poll = Callable[[float], Iterable[bytes]]
 """Wait up to so many seconds and return the values of the outputs that arrived, in order."""
@@ -75,6 +75,15 @@ class Probe:
             if low <= produced < high and n not in first:
                 first[n] = (arrived - produced) / 1e6
         return sorted(first.values())
+
+    def p99_by_second(self, since: float, seconds: int) -> list[float | None]:
+        """The 99th percentile of the latencies of what arrived in each second from `since` on."""
+        bins: list[list[float]] = [[] for _ in range(seconds)]
+        for _, produced, arrived, _ in list(self._rows):
+            second = int((arrived / 1e9 - since) // 1)
+            if 0 <= second < seconds:
+                bins[second].append((arrived - produced) / 1e6)
+        return [round(percentile(one, 99), 1) if one else None for one in bins]
 
     def longest_gap_ms(self, since: float, until: float) -> float:
         """The longest silence of the output in [since, until], its edges included."""

@@ -22,16 +22,17 @@ from lockstep.bench.load import Load
 from lockstep.bench.peers import plain_spark
 from lockstep.bench.probe import Probe
 from lockstep.errors import LockstepError
-from lockstep.replicas.settings import Engine
+from lockstep.replicas.settings import Engine, Order
 
 OUTPUT_PARTITIONS = 2
 START_SECONDS = 120.0
+CONNECTED_SECONDS = 2.0
 
 _PIPELINE = """\
 import lockstep
 from lockstep.bench.count import counts
 
-count = lockstep.pipeline(inputs=["{source}"], output="{sink}", key="key")(counts)
+count = lockstep.pipeline(inputs=[{inputs}], output="{sink}", key="key")(counts)
 """
 
 
@@ -46,16 +47,16 @@ class Use:
 class Side(ABC):
     """One side in one round. `name` is unique within a bench's run."""
 
-    def __init__(self, name: str, bootstrap_servers: str, folder: Path, *, input_partitions: int = 1) -> None:
+    def __init__(self, name: str, bootstrap_servers: str, folder: Path, *, topics: int = 1) -> None:
         self.name = name
         self.bootstrap_servers = bootstrap_servers
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.source = f"{name}-in"
+        self.sources = [f"{name}-in-{number}" for number in range(topics)]
         self.sink = f"{name}-out"
         self.produced = 0
         self.probe: Probe
-        create_topics(bootstrap_servers, {self.source: input_partitions, self.sink: OUTPUT_PARTITIONS})
+        create_topics(bootstrap_servers, {**dict.fromkeys(self.sources, 1), self.sink: OUTPUT_PARTITIONS})
 
     def __enter__(self) -> Self:
         try:
@@ -76,11 +77,19 @@ class Side(ABC):
         self.close_reader()
         self.end()
 
+    @property
+    def source(self) -> str:
+        """The input topics, separated by commas."""
+        return ",".join(self.sources)
+
     def load(self, rate: int, seconds: float) -> Load:
         return Load(self.bootstrap_servers, self.source, rate, seconds, first=self.produced)
 
     def feed(self, rate: int, seconds: float) -> tuple[float, float]:
-        """Feed the side and wait until every output is there; when the load began and ended."""
+        """Feed the side and wait until every output is there; from when to when to measure.
+
+        A new producer's first records wait for its connection: those are left out.
+        """
         load = self.load(rate, seconds)
         began = time.monotonic()
         count = load.start(self.folder).wait()
@@ -90,7 +99,7 @@ class Side(ABC):
             raise LockstepError(
                 f"{self.name}: outputs are missing 60 s after the load's end", hint=self.hint()
             )
-        return began, ended
+        return began + CONNECTED_SECONDS, ended
 
     def warm(self, rate: int, seconds: float) -> None:
         """Feed the side and wait until the newest input is answered: micro-batch answers once a batch and key."""
@@ -141,8 +150,10 @@ class Side(ABC):
 class PlainSide(Side):
     """Plain Spark. Killed and started again at once on its checkpoint, it is passive replication."""
 
-    def __init__(self, name: str, bootstrap_servers: str, folder: Path, batch_ms: int) -> None:
-        super().__init__(name, bootstrap_servers, folder)
+    def __init__(
+        self, name: str, bootstrap_servers: str, folder: Path, batch_ms: int, *, topics: int = 1
+    ) -> None:
+        super().__init__(name, bootstrap_servers, folder, topics=topics)
         self._batch_ms = batch_ms
         self._consumer = plain_consumer(bootstrap_servers, self.sink)
 
@@ -184,24 +195,35 @@ class LockstepSide(Side):
         folder: Path,
         *,
         sites: int,
+        topics: int = 1,
+        order: Order = "auto",
+        coordination: str | None = None,
+        period_ms: float | None = None,
         batch_ms: int | None = None,
         engine: Engine = "realtime",
         clean: str | None = None,
     ) -> None:
-        super().__init__(name, bootstrap_servers, folder)
+        super().__init__(name, bootstrap_servers, folder, topics=topics)
         self._sites = sites
+        self._order: Order = order
+        self._coordination = coordination
+        self._period_ms = period_ms
         self._batch_ms = batch_ms
         self._engine: Engine = engine
         self._clean = clean
 
     def launch(self) -> None:
         file = self.folder / "pipeline.py"
-        file.write_text(_PIPELINE.format(source=self.source, sink=self.sink))
+        inputs = repr(self.sources[0] if len(self.sources) == 1 else tuple(self.sources))
+        file.write_text(_PIPELINE.format(inputs=inputs, sink=self.sink))
         self.job = lockstep.run(
             file,
             name=self.name,
             sites=self._sites,
             engine=self._engine,
+            order=self._order,
+            coordination=self._coordination,
+            period_ms=self._period_ms,
             output_partitions=OUTPUT_PARTITIONS,
             bootstrap_servers=self.bootstrap_servers,
             batch_ms=self._batch_ms,

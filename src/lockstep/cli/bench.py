@@ -14,7 +14,11 @@ from lockstep.errors import UsageError
 EXPERIMENTS: dict[str, str] = {
     "latency": "Plain Spark beside Lockstep with 1, 2 and 3 sites in calm weather; deduplication apart.",
     "failover": "kill -9 of sites beside a plain Spark that is restarted; micro-batch at 42,000 events a second.",
+    "order": "Two topics under LiveRobin and KaZoo beside plain Spark; the source alone; what idle orders cost.",
+    "order-faults": "kill -9 of a site, a generator, a leader and a broker of three under both orders.",
     "coordination": "Leader kills at 3, 5 and 7 servers, each variant beside ZooKeeper 3.9.5; throughput, memory.",
+    "coordination-kafka": "Kafka 3.9.1 on our ensemble and on ZooKeeper 3.9.5 while leaders and brokers die.",
+    "coordination-soak": "Ten minutes of full load over a million nodes, and no election.",
     "host": "Messages per second and latency of the real protocol host between two processes.",
 }
 """Name -> one line. Each `lockstep.bench.<name>` has `run(quick: bool, console: Console) -> Report` and,

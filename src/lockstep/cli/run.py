@@ -30,7 +30,16 @@ def run(
     file: Annotated[str, typer.Argument(help="A Python file with a pipeline, or FILE:NAME.")],
     sites: Annotated[int, typer.Option(help="How many sites.")] = 2,
     engine: Annotated[str, typer.Option(help="realtime, microbatch or auto.")] = "auto",
-    order: Annotated[str, typer.Option(help="The order that all sites read in.")] = "partition",
+    order: Annotated[
+        str, typer.Option(help="The order that all sites read in: partition, liverobin, kazoo or auto.")
+    ] = "auto",
+    coordination: Annotated[
+        str | None,
+        typer.Option(help="An ensemble for order kazoo, HOST:PORT,...; without it three servers start."),
+    ] = None,
+    period_ms: Annotated[
+        float | None, typer.Option(help="Milliseconds between two cuts of order liverobin.")
+    ] = None,
     bootstrap_servers: Annotated[
         str | None, typer.Option(help="Kafka's address; without it an embedded broker is started.")
     ] = None,
@@ -72,7 +81,9 @@ def run(
             file,
             sites=sites,
             engine=engine,  # type: ignore[arg-type]
-            order=order,
+            order=order,  # type: ignore[arg-type]
+            coordination=coordination,
+            period_ms=period_ms,
             bootstrap_servers=bootstrap_servers,
             master=master,
             name=name,

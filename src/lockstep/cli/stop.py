@@ -53,4 +53,4 @@ def _processes(run: RunFolder) -> list[ProcessFolder]:
     """In the order in which they end: the broker last."""
     sites = run.path / "sites"
     found = [ProcessFolder(path) for path in sorted(sites.iterdir())] if sites.is_dir() else []
-    return [*found, run.egress, run.digest, run.broker]
+    return [*found, *run.others(), run.egress, run.broker]

@@ -22,3 +22,10 @@ def percentile_of_sorted(ordered: Sequence[Number], percent: float) -> Number:
 
 def median(values: Sequence[Number]) -> Number:
     return percentile(values, 50)
+
+
+def quantiles(rounds: Sequence[Sequence[float]], points: int = 1000) -> list[float]:
+    """All rounds together as about so many sorted values, the largest kept: enough for a plot."""
+    ordered = sorted(value for one in rounds for value in one)
+    step = max(1, len(ordered) // points)
+    return [round(value, 2) for value in (*ordered[::step], ordered[-1])]

@@ -20,6 +20,7 @@ import uvloop
 from lockstep.errors import LockstepError
 from lockstep.log.interface import Log
 from lockstep.log.kafka import KafkaLog
+from lockstep.log.options import read_options
 from lockstep.observe.logger import configure, get_logger
 from lockstep.order.inputs import EndOffsets, Shard, ShardHost
 from lockstep.order.liverobin import Generator
@@ -93,11 +94,14 @@ def main() -> None:
     parser.add_argument(
         "--idle-ms", type=float, default=1000 * IDLE, help="the period while nothing comes in"
     )
+    parser.add_argument(
+        "--options", type=read_options, default={}, help="a file with librdkafka options as JSON"
+    )
     arguments = parser.parse_args()
     configure()
 
     async def run(shards: list[Shard]) -> None:
-        async with KafkaLog(arguments.bootstrap_servers) as log:
+        async with KafkaLog(arguments.bootstrap_servers, options=arguments.options) as log:
             await generate(
                 log,
                 arguments.order_topic,

@@ -25,6 +25,7 @@ from lockstep.coordination.client import Client
 from lockstep.errors import LockstepError, UsageError
 from lockstep.log.interface import Log
 from lockstep.log.kafka import KafkaLog
+from lockstep.log.options import read_options
 from lockstep.observe.logger import configure, get_logger
 from lockstep.order.candidacy import Candidacy
 from lockstep.order.inputs import EndOffsets, Shard, ShardHost
@@ -241,6 +242,9 @@ def main() -> None:
     parser.add_argument("--session-ms", type=float, default=2000.0, help="session timeout at the service")
     parser.add_argument("--priority", default="", help="queue numbers, the most urgent first")
     parser.add_argument("--slice", type=_positive, help="inputs of a queue before it is the next one's turn")
+    parser.add_argument(
+        "--options", type=read_options, default={}, help="a file with librdkafka options as JSON"
+    )
     arguments = parser.parse_args()
     configure()
     try:
@@ -265,7 +269,7 @@ async def _run(arguments: argparse.Namespace, shards: list[Shard], settings: Set
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    async with KafkaLog(arguments.bootstrap_servers) as log:
+    async with KafkaLog(arguments.bootstrap_servers, options=arguments.options) as log:
         leader = Leader(
             log,
             arguments.order_topic,

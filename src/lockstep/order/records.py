@@ -8,7 +8,7 @@ What a reader accepts depends on the prefix of the partition alone, never on tim
 `Acceptance` in `acceptance.py`.
 """
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -17,34 +17,36 @@ from lockstep.errors import LockstepError
 LIMIT = 1_000_000
 """No order record is larger than this many bytes: a reader refuses what a stranger could make it hold."""
 
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
 
 class Cut(msgspec.Struct, frozen=True, tag_field="is", tag="cut", forbid_unknown_fields=True):
     """LiveRobin (section V): a heartbeat stands in each queue right before offset `ends[queue]`."""
 
-    ends: tuple[int, ...]
+    ends: tuple[Number, ...]
     by: str = ""
 
 
 class Claim(msgspec.Struct, frozen=True, tag_field="is", tag="claim", forbid_unknown_fields=True):
     """KaZoo (section IV): a new leader opens its epoch; orders of lower epochs behind this record are void."""
 
-    epoch: int
+    epoch: Number
     by: str = ""
 
 
 class Order(msgspec.Struct, frozen=True, tag_field="is", tag="order", forbid_unknown_fields=True):
     """KaZoo: consume these (queue, count) runs next. `version` counts the accepted orders of the shard."""
 
-    epoch: int
-    version: int
-    runs: tuple[tuple[int, int], ...]
+    epoch: Number
+    version: Number
+    runs: tuple[tuple[Number, Number], ...]
 
 
 class Skip(msgspec.Struct, frozen=True, tag_field="is", tag="skip", forbid_unknown_fields=True):
     """This one input is left out by every replica alike, because it cannot be processed."""
 
-    queue: int
-    offset: int
+    queue: Number
+    offset: Number
     reason: str
 
 

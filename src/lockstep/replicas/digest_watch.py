@@ -124,6 +124,7 @@ def sighting(message: Any) -> Sighting | None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lockstep.replicas.digest_watch")
     parser.add_argument("--run-folder", type=Path, required=True)
+    parser.add_argument("--stage", default="", help="a stage before the last, by its name")
     given = parser.parse_args(arguments)
     logs.configure()
     os.nice(10)
@@ -134,6 +135,8 @@ def main(arguments: list[str] | None = None) -> int:
     manifest = Manifest.read(run.manifest)
     if manifest is None:
         raise LockstepError(f"{run.path} has no manifest")
+    if given.stage:
+        manifest = next(stage for stage in manifest.stages if stage.pipeline == given.stage)
     connection = {**client_options(settings.kafka_options), "bootstrap.servers": settings.bootstrap_servers}
     try:
         watch = DigestWatch(connection, manifest.output.topic, manifest.output.partitions)
@@ -143,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
             if time.monotonic() - reported > _REPORT_SECONDS:
                 reported = time.monotonic()
                 status = {"pid": os.getpid(), "updated": time.time(), **watch.status()}
-                write_json(run.digest.status_file, status)
+                write_json(run.digest(given.stage).status_file, status)
     except KafkaException as error:
         print(f"lockstep digests: {error}", file=sys.stderr)
         return 1

@@ -28,6 +28,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lockstep.errors import LockstepError
+from lockstep.log.options import read_options
 from lockstep.observe import logger as logs
 from lockstep.replicas.crash import crash_point
 from lockstep.replicas.deduplicate import Marks, well_formed
@@ -288,7 +289,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--source", required=True, help="the topic that the sites write to")
     parser.add_argument("--clean", required=True, help="the topic to write each output to, once")
     parser.add_argument("--name", required=True, help="names the state: one egress per name is active")
-    parser.add_argument("--options", type=json.loads, default={}, help="librdkafka options as JSON")
+    parser.add_argument(
+        "--options", type=read_options, default={}, help="a file with librdkafka options as JSON"
+    )
     parser.add_argument("--status", type=Path, help="file that is rewritten with the state every 250 ms")
     given = parser.parse_args(arguments)
     logs.configure()

@@ -10,7 +10,6 @@ runs the same name again.
 """
 
 import inspect
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,15 +21,17 @@ import msgspec
 
 from lockstep import home
 from lockstep.errors import LockstepError, UsageError
+from lockstep.log.options import write_options
 from lockstep.replicas import manifest as manifests
+from lockstep.replicas import orders
 from lockstep.replicas.client_options import client_options
 from lockstep.replicas.consumer import Consumer
-from lockstep.replicas.layout import RunFolder, check_name, read_json
+from lockstep.replicas.layout import RunFolder, check_name, order_topic, read_json
 from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.notebook import write_module
-from lockstep.replicas.settings import Engine, Policy, RunSettings
+from lockstep.replicas.settings import Engine, Order, Policy, RunSettings
 from lockstep.replicas.supervisor import START_SECONDS, Child, Supervisor, own_command, take_lock
-from lockstep.spark.pipeline import Pipeline, load
+from lockstep.spark.pipeline import Pipeline, load_stages
 
 _BROKER_SECONDS = 60.0
 
@@ -58,14 +59,15 @@ class Job:
 
     def engine(self) -> tuple[str, str]:
         """The engine and why; empty as long as no site has chosen."""
-        noted = read_json(self._supervisor.run.engine) or {}
+        noted = read_json(self._supervisor.run.engine()) or {}
         return str(noted.get("engine", "")), str(noted.get("why", ""))
 
     def status(self) -> dict[str, Any]:
         """Sites with state, batch, phase, lag and restarts; the engine; divergence, if any was seen."""
         engine, why = self.engine()
         status = self._supervisor.status()
-        divergence = status["others"].get("digest", {}).get("divergence")
+        told = [o.get("divergence") for name, o in status["others"].items() if name.startswith("digest")]
+        divergence = next(filter(None, told), None)
         return {**status, "engine": engine, "why": why, "divergence": divergence}
 
     def events(self) -> list[tuple[float, str]]:
@@ -83,6 +85,10 @@ class Job:
     def kill(self, site: str) -> int:
         """kill -9 of a site, to see that nobody notices. Returns the pid that was killed."""
         return self._supervisor.kill(site)
+
+    def pid(self, name: str) -> int | None:
+        """The process of a site, a generator, a leader: of anything that `status()` names."""
+        return self._supervisor.pid(name)
 
     def consumer(self, group: str | None = None, **more: Any) -> Consumer:
         """A deduplicating consumer of the run's output."""
@@ -111,7 +117,9 @@ def run(
     *,
     sites: int = 2,
     engine: Engine = "auto",
-    order: str = "partition",
+    order: Order = "auto",
+    coordination: str | None = None,
+    period_ms: float | None = None,
     bootstrap_servers: str | None = None,
     master: str | None = None,
     name: str | None = None,
@@ -130,8 +138,8 @@ def run(
     """Start a pipeline on `sites` sites and return once all of them run (or at once, without `wait`)."""
     if isinstance(pipeline, Pipeline):
         folder = folder or home.runs_folder() / check_name(name or pipeline.name)
-    file, declared = declared_in(pipeline, folder)
-    run_name = check_name(name or declared.name)
+    file, stages = declared_in(pipeline, folder)
+    run_name = check_name(name or stages[-1].name)
     where = RunFolder((folder or home.runs_folder() / run_name).absolute())
     settings = RunSettings(
         name=run_name,
@@ -140,6 +148,8 @@ def run(
         sites=sites,
         engine=engine,
         order=order,
+        coordination=coordination,
+        period_ms=period_ms,
         master=master,
         batch_ms=batch_ms,
         options={option: str(value) for option, value in (options or {}).items()},
@@ -157,7 +167,7 @@ def run(
             broker = start_broker(where, tied=not detach)
             servers = broker.folder.status()["bootstrap_servers"]
             settings = msgspec.structs.replace(settings, bootstrap_servers=servers)
-        manifest = freeze(where, settings, declared, create_inputs=broker is not None)
+        manifest = freeze(where, settings, stages, create_inputs=broker is not None)
     except BaseException:
         if broker is not None:
             broker.folder.end(grace=5)
@@ -169,11 +179,18 @@ def run(
         if broker is not None:
             supervisor.others["broker"] = broker
         supervisor.start()
+        write_options(where.kafka_options, client_options(settings.kafka_options))
+        for role, command in orders.commands(where, settings, manifest, stages).items():
+            supervisor.add(role, where.orders(role), command, reports=False)
         if clean is not None:
             supervisor.add("egress", where.egress, egress_command(where, settings, manifest))
         if digests and sites > 1:
-            command = own_command("lockstep.replicas.digest_watch", "--run-folder", str(where.path))
-            supervisor.add("digest", where.digest, command)
+            for number, stage in enumerate(stages):
+                last = number == len(stages) - 1
+                of = () if last else ("--stage", stage.name)
+                command = own_command("lockstep.replicas.digest_watch", "--run-folder", str(where.path), *of)
+                digest = where.digest("" if last else stage.name)
+                supervisor.add(digest.path.name, digest, command)
         if wait:
             job.wait_running()
     except BaseException:
@@ -182,8 +199,10 @@ def run(
     return job
 
 
-def declared_in(pipeline: Pipeline | str | Path, folder: Path | None = None) -> tuple[str, Pipeline]:
-    """(`FILE:NAME`, pipeline): sites are processes of their own, and load the pipeline from its file."""
+def declared_in(
+    pipeline: Pipeline | str | Path, folder: Path | None = None
+) -> tuple[str, tuple[Pipeline, ...]]:
+    """(`FILE:NAME`, stages): sites are processes of their own, and load the pipeline from its file."""
     if isinstance(pipeline, Pipeline):
         try:
             file = inspect.getsourcefile(pipeline.function)
@@ -193,14 +212,14 @@ def declared_in(pipeline: Pipeline | str | Path, folder: Path | None = None) -> 
             path = (folder or home.runs_folder() / pipeline.name).absolute() / "pipeline.py"
             write_module(pipeline, path)
             file = str(path)
-        return f"{Path(file).absolute()}:{pipeline.name}", pipeline
+        return f"{Path(file).absolute()}:{pipeline.name}", (pipeline,)
     path_text, separator, one = str(pipeline).partition(":")
     text = f"{Path(path_text).absolute()}{separator}{one}"
     # Loading makes the file's neighbours importable for Spark's Python workers, through the environment. That
     # is the sites' affair: our own processes must not take a neighbour called queue.py for Python's.
     before = os.environ.get("PYTHONPATH")
     try:
-        return text, load(text)
+        return text, load_stages(text)
     except UsageError as error:
         if "SESSION_OR_CONTEXT_NOT_EXISTS" in error.message:  # PySpark asks the JVM to read "string"
             raise UsageError(
@@ -215,27 +234,43 @@ def declared_in(pipeline: Pipeline | str | Path, folder: Path | None = None) -> 
             os.environ["PYTHONPATH"] = before
 
 
-def freeze(where: RunFolder, settings: RunSettings, pipeline: Pipeline, *, create_inputs: bool) -> Manifest:
+def freeze(
+    where: RunFolder, settings: RunSettings, stages: Sequence[Pipeline], *, create_inputs: bool
+) -> Manifest:
     """Freeze the manifest of a new run, or check that an older one still holds."""
-    options = client_options({**pipeline.kafka_options, **settings.kafka_options})
+    options = client_options({**stages[-1].kafka_options, **settings.kafka_options})
     admin = manifests.connect(settings.bootstrap_servers, options)
     frozen = Manifest.read(where.manifest)
-    now = manifests.describe(
-        admin,
-        run=settings.name,
-        pipeline=pipeline.name,
-        fingerprint=pipeline.fingerprint,
-        inputs=pipeline.inputs,
-        output=pipeline.output,
-        output_partitions=settings.output_partitions,
-        engine=settings.engine,
-        order=settings.order,
-        create_inputs=create_inputs and frozen is None,
-    )
+    described: list[Manifest] = []
+    shards = 0
+    for number, pipeline in enumerate(stages):
+        last = number == len(stages) - 1
+        one = manifests.describe(
+            admin,
+            run=settings.name if last else f"{settings.name}.{pipeline.name}",
+            pipeline=pipeline.name,
+            fingerprint=pipeline.fingerprint,
+            inputs=pipeline.topics,
+            output=pipeline.output,
+            output_partitions=settings.output_partitions,
+            engine=settings.engine,
+            order=manifests.choose_order(settings.order, pipeline.groups)[0],
+            create_inputs=create_inputs and frozen is None,
+        )
+        described.append(msgspec.structs.replace(one, order_base=shards))
+        if one.order != "partition":
+            shards += sum(group.shards(one.partitions) for group in pipeline.groups)
+        else:
+            for group in pipeline.groups:
+                group.shards(one.partitions)
+    now = msgspec.structs.replace(described[-1], stages=tuple(described[:-1]))
     if frozen is not None:
         manifests.check(frozen, now)
         return frozen
-    manifests.refuse_used_output(settings.bootstrap_servers, options, now.output)
+    for one in now.all_stages:
+        manifests.refuse_used_output(settings.bootstrap_servers, options, one.output)
+    if shards:
+        manifests.create_order_topic(admin, order_topic(settings.name), shards)
     now.write(where.manifest)
     return now
 
@@ -265,5 +300,5 @@ def egress_command(where: RunFolder, settings: RunSettings, manifest: Manifest) 
         *("--clean", str(settings.clean)),
         *("--name", settings.name),
         *("--status", str(where.egress.status_file)),
-        *("--options", json.dumps(client_options(settings.kafka_options))),
+        *("--options", str(where.kafka_options)),
     )

@@ -6,6 +6,7 @@
 <run>/engine.json           the engine that the first site to get there chose, and why
 <run>/broker/               the embedded broker, if the run has one
 <run>/sites/site-1/         pid, status.json, site.log, checkpoint/
+<run>/orders/generator-1/    what makes the order, if the run has one of its own
 <run>/egress/ , <run>/digest/
 """
 
@@ -40,6 +41,11 @@ def seals_topic(run: str) -> str:
     return f"{run}.seals"
 
 
+def order_topic(run: str) -> str:
+    """The run's order topic: one partition for each shard of each input of each stage, in this order."""
+    return f"{run}.order"
+
+
 @dataclass(frozen=True)
 class RunFolder:
     path: Path
@@ -56,9 +62,8 @@ class RunFolder:
     def manifest(self) -> Path:
         return self.path / "manifest.json"
 
-    @property
-    def engine(self) -> Path:
-        return self.path / "engine.json"
+    def engine(self, stage: str = "") -> Path:
+        return self.path / f"engine{'-' if stage else ''}{stage}.json"
 
     @property
     def broker(self) -> "ProcessFolder":
@@ -68,9 +73,22 @@ class RunFolder:
     def egress(self) -> "ProcessFolder":
         return ProcessFolder(self.path / "egress")
 
+    def digest(self, stage: str = "") -> "ProcessFolder":
+        return ProcessFolder(self.path / f"digest{'-' if stage else ''}{stage}")
+
     @property
-    def digest(self) -> "ProcessFolder":
-        return ProcessFolder(self.path / "digest")
+    def kafka_options(self) -> Path:
+        """librdkafka's options, for the run's processes beside the sites."""
+        return self.path / "kafka.json"
+
+    def orders(self, name: str) -> "ProcessFolder":
+        """A process that makes the order: a generator, a leader, the coordination service."""
+        return ProcessFolder(self.path / "orders" / name)
+
+    def others(self) -> "list[ProcessFolder]":
+        """Digests and what makes the order, as far as there are any."""
+        found = [*self.path.glob("digest*"), *(self.path / "orders").glob("*")]
+        return [ProcessFolder(path) for path in sorted(found) if path.is_dir()]
 
     def site(self, name: str) -> "ProcessFolder":
         return ProcessFolder(self.path / "sites" / name)
@@ -96,7 +114,11 @@ class ProcessFolder:
 
     @property
     def checkpoint(self) -> Path:
-        return self.path / "checkpoint"
+        return self.checkpoint_of("")
+
+    def checkpoint_of(self, stage: str) -> Path:
+        """Of a stage before the last, by its name; the last one's has none in it."""
+        return self.path / f"checkpoint{'-' if stage else ''}{stage}"
 
     @property
     def last_words(self) -> Path:
@@ -159,6 +181,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replace the file as a whole: a reader sees the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    temporary.touch(0o600)  # settings may hold credentials
     temporary.write_text(json.dumps(value, indent=1, sort_keys=True))
     temporary.replace(path)
 

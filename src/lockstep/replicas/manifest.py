@@ -12,19 +12,22 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from lockstep.errors import LockstepError, UsageError
 from lockstep.replicas.layout import write_json
 from lockstep.spark.identity import IDENTITY_HEADER
+from lockstep.spark.inputs import Input
 
-VERSION = 1
+VERSION = 2
 
 
 class InputTopic(msgspec.Struct, frozen=True):
     topic: str
     partitions: int
     topic_id: str
+    origin: tuple[int, ...] = ()
+    """Where the run begins in each partition."""
 
 
 class OutputTopic(msgspec.Struct, frozen=True):
@@ -41,7 +44,29 @@ class Manifest(msgspec.Struct, frozen=True):
     output: OutputTopic
     engine: str
     order: str
+    """What the run follows: never `auto`."""
     created: float
+    stages: "tuple[Manifest, ...]" = ()
+    """The stages before this one, in the order of their data flow."""
+    order_base: int = 0
+    """The partition of the order topic that belongs to the first shard."""
+
+    @property
+    def all_stages(self) -> "tuple[Manifest, ...]":
+        return (*self.stages, self)
+
+    @property
+    def stage_topics(self) -> frozenset[str]:
+        """What sites write to and sites read."""
+        return frozenset(stage.output.topic for stage in self.stages)
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        return {topic.topic: topic.partitions for topic in self.inputs}
+
+    @property
+    def origins(self) -> dict[str, tuple[int, ...]]:
+        return {topic.topic: topic.origin for topic in self.inputs}
 
     def write(self, path: Path) -> None:
         write_json(path, msgspec.to_builtins(self))
@@ -97,12 +122,47 @@ def describe(
         run=run,
         pipeline=pipeline,
         fingerprint=fingerprint,
-        inputs=tuple(InputTopic(topic, *described[topic]) for topic in inputs),
+        inputs=tuple(
+            InputTopic(topic, *described[topic], earliest(admin, topic, described[topic][0], timeout))
+            for topic in inputs
+        ),
         output=OutputTopic(output, count),
         engine=engine,
         order=order,
         created=time.time(),
     )
+
+
+def choose_order(requested: str, inputs: Sequence[Input]) -> tuple[str, str]:
+    """The order of a run and one line that says why. Refuses `partition` where it is none."""
+    merged = [one.name for one in inputs if one.needs_order]
+    if requested == "auto":
+        if merged:
+            return "liverobin", f"input {merged[0]} has several queues"
+        return "partition", "every input is one topic, whose offsets are its order"
+    if requested == "partition" and merged:
+        raise UsageError(
+            f"input {merged[0]} merges several queues, which have no order among themselves",
+            hint="use --order liverobin or kazoo, or leave it out",
+        )
+    return requested, "as requested"
+
+
+def create_order_topic(admin: Any, topic: str, shards: int, timeout: float = 15.0) -> None:
+    """One partition for each shard; it keeps everything, and only order records go in."""
+    if topic not in _topics(admin, timeout):
+        kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+        _create(admin, NewTopic(topic, shards, config=kept), timeout)
+        _describe_topics(admin, [topic], timeout)
+
+
+def earliest(admin: Any, topic: str, partitions: int, timeout: float = 15.0) -> tuple[int, ...]:
+    asked = {TopicPartition(topic, partition): OffsetSpec.earliest() for partition in range(partitions)}
+    try:
+        found = {one.partition: future.result(timeout) for one, future in admin.list_offsets(asked).items()}
+    except KafkaException as error:
+        raise LockstepError(f"cannot ask where {topic} begins: {error.args[0].str()}") from error
+    return tuple(found[partition].offset for partition in range(partitions))
 
 
 def check(frozen: Manifest, now: Manifest) -> None:
@@ -122,6 +182,10 @@ def check(frozen: Manifest, now: Manifest) -> None:
         )
     if frozen.order != now.order:
         raise LockstepError(f"run {frozen.run} uses order {frozen.order}, not {now.order}", hint=another)
+    if len(frozen.stages) != len(now.stages):
+        raise LockstepError(f"run {frozen.run} has other stages", hint=another)
+    for earlier, later in zip(frozen.stages, now.stages, strict=True):
+        check(earlier, later)
     for before, after in zip(frozen.inputs, now.inputs, strict=False):
         _check_input(before, after, another)
     if [topic.topic for topic in frozen.inputs] != [topic.topic for topic in now.inputs]:

@@ -9,6 +9,7 @@ from lockstep.errors import LockstepError, UsageError
 from lockstep.replicas.layout import check_name, write_json
 
 Engine = Literal["realtime", "microbatch", "auto"]
+Order = Literal["auto", "partition", "liverobin", "kazoo"]
 Policy = Literal["warn", "stop"]
 MAX_SITES = 16
 
@@ -21,7 +22,11 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The name of one pipeline, where the file declares several."""
     sites: int = 2
     engine: Engine = "auto"
-    order: str = "partition"
+    order: Order = "auto"
+    coordination: str | None = None
+    """An ensemble for order `kazoo`, `host:port,host:port`; the run starts its own without it."""
+    period_ms: float | None = None
+    """Between two cuts of order `liverobin`; the generators' own default without it."""
     master: str | None = None
     batch_ms: int | None = None
     options: dict[str, str] = {}
@@ -39,8 +44,8 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UsageError(f"a run has 1 to {MAX_SITES} sites, not {self.sites}")
         if self.engine not in ("realtime", "microbatch", "auto"):
             raise UsageError(f"no engine is called {self.engine!r}", hint="realtime, microbatch or auto")
-        if self.order != "partition":
-            raise UsageError(f"order {self.order!r} is not available here", hint="use --order partition")
+        if self.order not in ("auto", "partition", "liverobin", "kazoo"):
+            raise UsageError(f"no order is called {self.order!r}", hint="auto, partition, liverobin or kazoo")
         if self.on_divergence not in ("warn", "stop"):
             raise UsageError(f"no policy is called {self.on_divergence!r}", hint="warn or stop")
         if self.batch_ms is not None and not 100 <= self.batch_ms <= 3_600_000:

@@ -23,16 +23,19 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep import process
 from lockstep.errors import LockstepError, UsageError
 from lockstep.observe import logger as logs
 from lockstep.replicas import phase
 from lockstep.replicas.crash import crash_point
-from lockstep.replicas.layout import ProcessFolder, RunFolder, read_json, seals_topic, write_json
+from lockstep.replicas.layout import ProcessFolder, RunFolder, read_json, write_json
 from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.settings import RunSettings
+
+if TYPE_CHECKING:
+    from lockstep.replicas.stages import Stage
 
 logger = logs.get_logger(__name__)
 
@@ -148,19 +151,19 @@ def end_jvm(pid: int) -> None:
             pass
 
 
-def choose_engine(run: RunFolder, choose: Callable[[], tuple[str, str]]) -> tuple[str, str]:
-    """The run's engine: what the first site chose. `choose()` gives (engine, why)."""
-    noted = read_json(run.engine)
+def choose_engine(noted_in: Path, choose: Callable[[], tuple[str, str]]) -> tuple[str, str]:
+    """The engine of the run, or of one stage: what the first site chose. `choose()` gives (engine, why)."""
+    noted = read_json(noted_in)
     if noted is None:
         engine, why = choose()
-        mine = run.engine.with_name(f".engine.{os.getpid()}")
+        mine = noted_in.with_name(f".{noted_in.name}.{os.getpid()}")
         write_json(mine, {"engine": engine, "why": why})
         try:
-            os.link(mine, run.engine)  # fails if another site was first: then its choice counts
+            os.link(mine, noted_in)  # fails if another site was first: then its choice counts
         except FileExistsError:
             pass
         mine.unlink()
-        noted = read_json(run.engine) or {}
+        noted = read_json(noted_in) or {}
     return str(noted["engine"]), str(noted["why"])
 
 
@@ -206,73 +209,65 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) -> None:
     # Imported here: a status file with a reason exists before PySpark has a chance to fail.
+    from lockstep.replicas.stages import stages_of
     from lockstep.spark import engine as engines
     from lockstep.spark import session
-    from lockstep.spark.pipeline import load
 
     settings = RunSettings.read(run.settings)
     manifest = Manifest.read(run.manifest)
     if manifest is None:
         raise LockstepError(f"{run.path} has no manifest", hint="start the run with `lockstep run`")
     crash_point("site.starting")
-    pipeline = load(settings.pipeline_file)
-    if pipeline.fingerprint != manifest.fingerprint:
-        raise UsageError(
-            f"{settings.pipeline_file} changed since run {manifest.run} began",
-            hint="undo the change, or start it as a new run with another --name",
-        )
-    shards = sum(topic.partitions for topic in manifest.inputs)
-    conf = {**pipeline.spark_options, **settings.spark_options}
+    stages = stages_of(settings, manifest)
+    conf = {
+        **{n: v for one in stages for n, v in one.pipeline.spark_options.items()},
+        **settings.spark_options,
+    }
     reducers = int(conf.get("spark.sql.shuffle.partitions", session.SHUFFLE_PARTITIONS))
     spark = session.build(
         session.SiteSettings(
             name=f"{manifest.run}-{site}",
             folder=folder.path,
-            slots=max(4, session.slots_needed(shards, reducers)),
+            slots=max(4, sum(session.slots_needed(stage.shards, reducers) for stage in stages)),
             master=settings.master or "",
             shuffle_partitions=reducers,
             conf=conf,
         )
     )
     reporter.update(jvm_pid=int(spark._jvm.java.lang.ProcessHandle.current().pid()))
+    chosen = []
+    for stage in stages:
 
-    def engine_settings(engine: str) -> engines.EngineSettings:
-        return engines.EngineSettings(
-            engine="microbatch" if engine == "microbatch" else "realtime",
-            bootstrap_servers=settings.bootstrap_servers,
-            checkpoint=folder.checkpoint,
-            site=site,
-            output_partitions=manifest.output.partitions,
-            input_partitions={topic.topic: topic.partitions for topic in manifest.inputs},
-            seals=seals_topic(manifest.run),
-            kafka_options=settings.kafka_options,
-            batch_ms=settings.batch_ms or 0,
-            last_words=folder.last_words,
-            allow=settings.allow,
-        )
+        def choose(stage: "Stage" = stage) -> tuple[str, str]:
+            planned = engines.plan(
+                spark, stage.pipeline, stage.settings("realtime", settings, manifest, folder, site)
+            )
+            return engines.choose(
+                planned, settings.engine, settings.allow, shards=stage.shards, broadcast=stage.broadcast
+            )
 
-    def choose() -> tuple[str, str]:
-        planned = engines.plan(spark, pipeline, engine_settings("realtime"))
-        return engines.choose(planned, settings.engine, settings.allow, shards=shards)
-
-    engine, why = choose_engine(run, choose)
-    chosen = engine_settings(engine)
-    reporter.update(engine=engine, why=why, batch_ms=chosen.batch_length_ms)
-    delay = wait_for_phase(run, settings, site, chosen.batch_length_ms)
+        engine, why = choose_engine(run.engine(stage.name), choose)
+        chosen.append(stage.settings(engine, settings, manifest, folder, site))
+        reporter.update(engine=engine, why=why, batch_ms=chosen[-1].batch_length_ms)
+    delay = wait_for_phase(run, settings, site, chosen[-1].batch_length_ms)
     if delay > 0:
         reporter.update(state="waiting for its phase")
         time.sleep(delay)
     crash_point("site.before-query")
-    query = engines.start(spark, pipeline, chosen)
+    queries = [engines.start(spark, one.pipeline, how) for one, how in zip(stages, chosen, strict=True)]
     local = (settings.master or "local").startswith("local")
     if local:  # on a cluster the readers, and what they know of their progress, are in other JVMs
         reporter.watch(lambda: engines.progress(spark, round(time.time() * 1000)))
     try:
         # In micro-batch there is no batch before there is input; in real time its first one says that it reads.
-        while engine == "realtime" and local and query.isActive and engines.progress(spark, 0).batch < 0:
+        reads = chosen[0].engine == "realtime" and local
+        while reads and queries[0].isActive and engines.progress(spark, 0).batch < 0:
             time.sleep(_POLL_SECONDS)
         reporter.update(state="running")
-        query.awaitTermination()
+        spark.streams.awaitAnyTermination()
+        for query in queries:
+            if query.exception() is not None:
+                raise query.exception()
     except Exception as error:
         if process.alive(reporter.jvm_pid):
             traceback.print_exc()

@@ -30,6 +30,7 @@ from lockstep.observe.logger import get_logger
 from lockstep.replicas import phase
 from lockstep.replicas.client_options import client_options
 from lockstep.replicas.layout import ProcessFolder, RunFolder, seals_topic
+from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.poison import Suspect, Verdict, bury, dead_letter_topic
 from lockstep.replicas.settings import RunSettings
 
@@ -41,6 +42,8 @@ _BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 _GIVE_UP_AFTER = 5
 """Failed starts in a row, of a site that never ran, before the run is given up."""
 _SETTLED_SECONDS = 30.0
+_LIVED_SECONDS = 2.0
+"""A process that reports nothing and lived so long can start."""
 _REPHASE_BATCHES = 3
 """Batches between two restarts for the sake of phase: each costs a replay."""
 
@@ -64,6 +67,8 @@ class Child:
     name: str
     folder: ProcessFolder
     command: Sequence[str]
+    reports: bool = True
+    """Whether it says how it is in a status file; else it runs as long as it lives."""
     popen: "subprocess.Popen[bytes] | None" = None
     adopted: bool = False
     starts: int = 0
@@ -103,6 +108,8 @@ class Child:
     def state(self) -> str:
         if self.restart_at is not None:
             return "restarting"
+        if not self.reports:
+            return "running"
         return str(self.folder.status().get("state", "starting"))
 
 
@@ -156,9 +163,9 @@ class Supervisor:
         self._watcher.start()
         return self
 
-    def add(self, name: str, folder: ProcessFolder, command: Sequence[str]) -> Child:
-        """Keep another process of the run alive (egress, digests)."""
-        child = Child(name, folder, command)
+    def add(self, name: str, folder: ProcessFolder, command: Sequence[str], *, reports: bool = True) -> Child:
+        """Keep another process of the run alive (egress, digests, those that make the order)."""
+        child = Child(name, folder, command, reports)
         with self._mutex:
             if not child.adopt():
                 child.folder.end(grace=0)
@@ -195,6 +202,10 @@ class Supervisor:
             status = self.sites[site].folder.status()
             process_group_kill(pid, status.get("jvm_pid") if status.get("pid") == pid else None)
             return pid
+
+    def pid(self, name: str) -> int | None:
+        """The process of a site or of anything else that the run keeps alive."""
+        return {**self.sites, **self.others}[name].folder.live_pid()
 
     def status(self) -> dict[str, Any]:
         return {
@@ -256,8 +267,8 @@ class Supervisor:
         code = child.exit_code()
         status = child.folder.status()
         if code is None:
-            if status.get("state") == "running":
-                child.ran = True
+            if status.get("state") == "running" or not child.reports:
+                child.ran = child.ran or child.reports or now - child.began > _LIVED_SECONDS
                 if child.name in self.sites:
                     self._verdict.alive(child.name, status)
                 if now - child.began > _SETTLED_SECONDS:
@@ -278,7 +289,7 @@ class Supervisor:
     def _can_do_without(self, child: Child) -> bool:
         """Outputs flow as long as one site runs: a run is not given up because another cannot come (back)."""
         if child.name not in self.sites:
-            return child.name == "digest"
+            return child.name.startswith("digest")
         others = [one for one in self.sites.values() if one is not child and one.state == "running"]
         settled = any(one.adopted or time.monotonic() - one.began > _SETTLED_SECONDS for one in others)
         return settled or (child.ran and bool(others))
@@ -292,7 +303,10 @@ class Supervisor:
             **client_options(self.settings.kafka_options),
             "bootstrap.servers": self.settings.bootstrap_servers,
         }
-        bury(connection, name, seals_topic(name), poison)
+        manifest = Manifest.read(self.run.manifest)
+        readers = [s.run for s in manifest.all_stages if poison.topic in s.partitions] if manifest else []
+        for reader in readers or [name]:
+            bury(connection, name, seals_topic(reader), poison)
         self._event(
             f"no site can process {poison.topic}-{poison.shard} at {poison.offset} ({poison.reason}): skipped, "
             f"kept in {dead_letter_topic(name)}"
@@ -322,7 +336,8 @@ class Supervisor:
             child.restart_at = time.monotonic()
 
     def _heed_divergence(self) -> None:
-        told = self.others["digest"].folder.status().get("divergence") if "digest" in self.others else None
+        digests = [child for name, child in self.others.items() if name.startswith("digest")]
+        told = next(filter(None, (child.folder.status().get("divergence") for child in digests)), None)
         if told and told != self._divergence:
             self._divergence = told
             self._event(told)

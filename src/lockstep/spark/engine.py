@@ -7,7 +7,7 @@ any operator of Spark; batches end at sealed positions, so that they are equal o
 import importlib.util
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,12 @@ _IDLE_SEALS = 2
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """`seals` is the run's topic of origin, seals and skips; `batch_ms` 0 means the engine's own default."""
+    """`seals` is the run's topic of origin, seals and skips; `batch_ms` 0 means the engine's own default.
+
+    `order_places` names for each input the order topic and the partition of its first shard, `topic:partition`; it
+    is empty under order `partition`. `stage_topics` are those inputs that sites write to.
+    `origins`: where each topic's partitions begin for this run, if it is fixed already.
+    """
 
     engine: Engine
     bootstrap_servers: str
@@ -43,6 +48,10 @@ class EngineSettings:
     output_partitions: int
     input_partitions: Mapping[str, int]
     seals: str
+    order: str = "partition"
+    order_places: Sequence[str] = ()
+    stage_topics: Collection[str] = ()
+    origins: Mapping[str, Sequence[int]] = field(default_factory=dict)
     kafka_options: Mapping[str, str] = field(default_factory=dict)
     batch_ms: int = 0
     starting_offsets: Literal["earliest", "latest"] = "earliest"
@@ -79,7 +88,9 @@ def plan(
     spark: SparkSession, pipeline: Pipeline, settings: EngineSettings, *, idle_seals: int = 0
 ) -> DataFrame:
     """The user's output as a streaming DataFrame, before it is fitted to the sink."""
-    inputs = [_source(spark, topic, pipeline, settings, idle_seals) for topic in pipeline.inputs]
+    inputs = [
+        _source(spark, number, pipeline, settings, idle_seals) for number in range(len(pipeline.inputs))
+    ]
     try:
         output = pipeline(*inputs)
     except (PySparkException, UsageError):
@@ -98,12 +109,17 @@ def plan(
 
 
 def choose(
-    dataframe: DataFrame, requested: Requested, allow: Sequence[str] = (), *, shards: int | None = None
+    dataframe: DataFrame,
+    requested: Requested,
+    allow: Sequence[str] = (),
+    *,
+    shards: int | None = None,
+    broadcast: bool = False,
 ) -> tuple[Engine, str]:
     """The engine for a plan and one line that says why. Refuses what the requested engine cannot run."""
     if requested == "microbatch":
         return "microbatch", "as requested"
-    findings = guard.check(dataframe, "realtime", allow, shards=shards)
+    findings = guard.check(dataframe, "realtime", allow, shards=shards, broadcast=broadcast)
     if not findings:
         return (
             "realtime",
@@ -117,8 +133,9 @@ def choose(
 def start(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> StreamingQuery:
     """Start the query. It fails later through `StreamingQuery.exception()`: see `failure`."""
     output = plan(spark, pipeline, settings)
-    shards = sum(settings.input_partitions.values())
-    findings = guard.check(output, settings.engine, settings.allow, shards=shards)
+    shards = shard_count(pipeline, settings.input_partitions)
+    broadcast = any(group.has_broadcast for group in pipeline.groups)
+    findings = guard.check(output, settings.engine, settings.allow, shards=shards, broadcast=broadcast)
     if findings:
         raise guard.refusal(findings)
     if guard.has_operator(output, "TransformWithStateInPySpark"):
@@ -147,6 +164,11 @@ def start(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> 
         return writer.start()
     except PySparkException as error:
         raise failure(error) from error
+
+
+def shard_count(pipeline: Pipeline, partitions: Mapping[str, int]) -> int:
+    """How many shards all inputs of a pipeline have together."""
+    return sum(group.shards(partitions) for group in pipeline.groups)
 
 
 def progress(spark: SparkSession, now_ms: int) -> Progress:
@@ -234,13 +256,14 @@ def _binary(output: DataFrame, column: str) -> Any:
 
 
 def _source(
-    spark: SparkSession, topic: str, pipeline: Pipeline, settings: EngineSettings, idle_seals: int
+    spark: SparkSession, number: int, pipeline: Pipeline, settings: EngineSettings, idle_seals: int
 ) -> DataFrame:
-    return (
+    specs = [group.spec(settings.stage_topics) for group in pipeline.groups]
+    reader = (
         spark.readStream.format("lockstep")
-        .option("topic", topic)
-        .option("inputs", ",".join(pipeline.inputs))
-        .option("order", "partition")
+        .option("topic", specs[number])
+        .option("inputs", ",".join(specs))
+        .option("order", settings.order)
         .option("seals", settings.seals)
         .option("site", settings.site)
         .option("startingOffsets", settings.starting_offsets)
@@ -248,8 +271,13 @@ def _source(
         .option("maxRecordsPerSeal", settings.max_records_per_batch)
         .option("idleSeals", idle_seals)
         .options(**_kafka(pipeline, settings))
-        .load()
     )
+    if settings.order_places:
+        reader = reader.option("orderTopic", settings.order_places[number])
+        reader = reader.option("orderTopics", ",".join(settings.order_places))
+    if settings.origins:
+        reader = reader.option("origin", json.dumps({t: list(o) for t, o in settings.origins.items()}))
+    return reader.load()
 
 
 def _kafka(pipeline: Pipeline, settings: EngineSettings) -> dict[str, str]:

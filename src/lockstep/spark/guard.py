@@ -20,6 +20,7 @@ _SHOWN = 8
 _EXPRESSION_IDS = re.compile(r"#\d+L?(-T\d+ms)?")
 _MOST_NODES = 100_000
 _SHARD_COLUMNS = frozenset(("key", "_shard", "partition"))
+_SHARD_ITSELF = frozenset(("_shard",))
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,29 @@ class Finding:
 
 
 def check(
-    dataframe: DataFrame, engine: Engine, allow: Collection[str] = (), *, shards: int | None = None
+    dataframe: DataFrame,
+    engine: Engine,
+    allow: Collection[str] = (),
+    *,
+    shards: int | None = None,
+    broadcast: bool = False,
 ) -> list[Finding]:
-    """All that speaks against the plan, or an empty list. `shards`: of the input, where known."""
+    """All that speaks against the plan, or an empty list.
+
+    `shards`: of the input, where known. `broadcast`: whether every shard reads a topic of it; then the rows of one
+    message key come from all of them.
+    """
     if not hasattr(dataframe, "_jdf"):
         raise UsageError("Spark Connect does not show its plans", hint="use a classic SparkSession")
     plan = dataframe._jdf.queryExecution().analyzed()
     allowed = {name.lower() for name in allow}
     found = {
         finding: None
-        for finding in [*_operators(plan, engine), *_expressions(plan, engine), *_shape(plan, engine, shards)]
+        for finding in [
+            *_operators(plan, engine),
+            *_expressions(plan, engine),
+            *_shape(plan, engine, shards, broadcast),
+        ]
         if finding.name.lower() not in allowed
     }
     return list(found)
@@ -171,7 +185,7 @@ def _python(expression: Any, engine: Engine, where: str, name: str) -> Iterator[
         )
 
 
-def _shape(plan: Any, engine: Engine, shards: int | None) -> Iterator[Finding]:
+def _shape(plan: Any, engine: Engine, shards: int | None, broadcast: bool) -> Iterator[Finding]:
     """Rule 10: one input in order, at most one shuffle, and a key's rows all in one shard."""
     nodes = list(_nodes(plan))
     if engine == "microbatch":
@@ -181,8 +195,8 @@ def _shape(plan: Any, engine: Engine, shards: int | None) -> Iterator[Finding]:
     if sources > 1:
         yield Finding(
             "SeveralInputs",
-            f"{sources} inputs have no common order under order partition",
-            "use --engine microbatch",
+            f"{sources} inputs have no common order",
+            'merge them into one, inputs=[("a", "b")], or use --engine microbatch',
         )
     shuffles = [node for node in nodes if _name(node) in table.SHUFFLING]
     if len(shuffles) > 1:
@@ -195,11 +209,14 @@ def _shape(plan: Any, engine: Engine, shards: int | None) -> Iterator[Finding]:
         return
     for node in shuffles:
         keys = list(_sequence(node.groupingExpressions() if _name(node) == "Aggregate" else node.keys()))
-        if not any(_comes_from_shard(key, plan) for key in keys):
+        names = _SHARD_ITSELF if broadcast else _SHARD_COLUMNS
+        if not any(_comes_from_shard(key, plan, names) for key in keys):
             yield Finding(
                 "GroupingKey",
                 f"the rows of one {', '.join(map(_short, keys)) or 'group'} could come from several partitions",
-                "group by the message key (the column key, cast as you like), among others",
+                "group by _shard, among others: every shard sees the broadcast topic"
+                if broadcast
+                else "group by the message key (the column key, cast as you like), among others",
             )
 
 
@@ -217,18 +234,18 @@ def _first_of_equals(nodes: Sequence[Any], plan: Any) -> Iterator[Finding]:
             )
 
 
-def _comes_from_shard(expression: Any, plan: Any) -> bool:
+def _comes_from_shard(expression: Any, plan: Any, names: Collection[str] = _SHARD_COLUMNS) -> bool:
     """Whether it is the message key, or the partition itself, at most renamed or re-encoded."""
     name = _name(expression)
     if name == "AttributeReference":
         definition = _definition(plan, expression.exprId().id())
         if definition is not None:
-            return _comes_from_shard(definition, plan)
-        return str(expression.name()) in _SHARD_COLUMNS
+            return _comes_from_shard(definition, plan, names)
+        return str(expression.name()) in names
     if name not in table.INJECTIVE:
         return False
     children = [child for child in _sequence(expression.children()) if _name(child) != "Literal"]
-    return len(children) == 1 and _comes_from_shard(children[0], plan)
+    return len(children) == 1 and _comes_from_shard(children[0], plan, names)
 
 
 def _definition(plan: Any, expression_id: int) -> Any:

@@ -12,7 +12,6 @@ import importlib.util
 import inspect
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.errors import UsageError
+from lockstep.order.graph import Stage, check_acyclic
+from lockstep.spark.inputs import DECLARATION, Broadcast, Input, check_topic
 
 Function = Callable[..., Any]
-
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_DECLARATION = 'declare it as @lockstep.pipeline(inputs=["topic"], output="topic")'
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,7 @@ class Pipeline:
 
     function: Function
     inputs: tuple[str, ...]
+    """The names of its inputs: a topic, or several that are merged, as `a+b+c!` (see `inputs.py`)."""
     output: str
     key: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +39,15 @@ class Pipeline:
 
     def __call__(self, *inputs: Any) -> Any:
         return self.function(*inputs)
+
+    @property
+    def groups(self) -> tuple[Input, ...]:
+        return tuple(Input.parse(name) for name in self.inputs)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics that it reads."""
+        return tuple(topic for group in self.groups for topic in group.topics)
 
     @property
     def spark_options(self) -> dict[str, str]:
@@ -73,18 +81,21 @@ class Pipeline:
         columns that the source does not have become fields of a JSON `value`.
         """
         given = {**(dataframes or {}), **by_name}
+        for group in self.groups:  # a merged input may be given under the name of its first topic
+            if group.name not in given and group.topics[0] in given:
+                given[group.name] = given.pop(group.topics[0])
         if missing := [topic for topic in self.inputs if topic not in given]:
             raise UsageError(f"no DataFrame for input {missing[0]!r}", hint=f"give {', '.join(self.inputs)}")
         if extra := [topic for topic in given if topic not in self.inputs]:
             raise UsageError(
                 f"{extra[0]!r} is no input of this pipeline", hint=f"give {', '.join(self.inputs)}"
             )
-        return self.function(*(as_input(given[topic], topic) for topic in self.inputs))
+        return self.function(*(as_input(given[one.name], one.topics[0]) for one in self.groups))
 
 
 def pipeline(
     *,
-    inputs: Sequence[str],
+    inputs: Sequence[str | Sequence[str | Broadcast]],
     output: str,
     key: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -92,17 +103,18 @@ def pipeline(
 ) -> Callable[[Function], Pipeline]:
     """Declare a function as a pipeline.
 
+    `inputs`: for each DataFrame a topic, or a tuple of topics that are merged into one order (`inputs.py`).
     `key`: the output column that becomes the Kafka key. `options`: `spark.*` for the session, `kafka.*` for
     Kafka's clients and `outputMode` for micro-batches, by their own names.
     """
     if isinstance(inputs, str) or not inputs:
-        raise UsageError("a pipeline needs a list of input topics", hint=_DECLARATION)
-    for topic in [*inputs, output]:
-        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-            raise UsageError(f"{topic!r} cannot be the name of a Kafka topic", hint=_DECLARATION)
-    if len(set(inputs)) != len(inputs):
+        raise UsageError("a pipeline needs a list of input topics", hint=DECLARATION)
+    groups = [Input.declare(declared) for declared in inputs]
+    topics = [topic for group in groups for topic in group.topics]
+    check_topic(output)
+    if len(set(topics)) != len(topics):
         raise UsageError("an input topic is named twice", hint="use the one DataFrame twice")
-    if output in inputs:
+    if output in topics:
         raise UsageError(f"{output!r} is both input and output", hint="write to another topic")
     for option in options or {}:
         if not option.startswith(("spark.", "kafka.")) and option != "outputMode":
@@ -113,15 +125,25 @@ def pipeline(
 
     def declare(function: Function) -> Pipeline:
         if not callable(function):
-            raise UsageError("a pipeline is a function", hint=_DECLARATION)
+            raise UsageError("a pipeline is a function", hint=DECLARATION)
         _accepts(function, len(inputs))
-        return Pipeline(function, tuple(inputs), output, key, texts, name or function.__name__)
+        return Pipeline(
+            function, tuple(group.name for group in groups), output, key, texts, name or function.__name__
+        )
 
     return declare
 
 
 def load(file: str | Path) -> Pipeline:
     """The pipeline that a Python file declares; `FILE:NAME` picks one of several."""
+    return load_stages(file)[-1]
+
+
+def load_stages(file: str | Path) -> tuple[Pipeline, ...]:
+    """The stages that a Python file declares, each after those whose output it reads. `FILE:NAME` picks one.
+
+    Several pipelines in a file are the stages of one if each but the last is read by another.
+    """
     path_text, _, wanted = str(file).partition(":")
     path = Path(path_text)
     if not path.is_file():
@@ -131,11 +153,25 @@ def load(file: str | Path) -> Pipeline:
         found = [one for one in found if one.name == wanted]
     if not found:
         called = f" called {wanted}" if wanted else ""
-        raise UsageError(f"{path} declares no pipeline{called}", hint=_DECLARATION)
-    if len(found) > 1:
-        names = ", ".join(f"{path}:{one.name}" for one in found)
-        raise UsageError(f"{path} declares {len(found)} pipelines", hint=f"pick one: {names}")
-    return found[0]
+        raise UsageError(f"{path} declares no pipeline{called}", hint=DECLARATION)
+    return in_order(found, path)
+
+
+def in_order(stages: Sequence[Pipeline], path: Path) -> tuple[Pipeline, ...]:
+    """The stages in the order of their data flow, the one whose output nobody reads last."""
+    by_name = {one.name: one for one in stages}
+    graph = [Stage(one.name, one.topics, (one.output,)) for one in stages]
+    ordered = tuple(by_name[stage.name] for stage in check_acyclic(graph))
+    read = {topic for one in ordered for topic in one.topics}
+    ends = [one.name for one in ordered if one.output not in read]
+    if len(ends) > 1:
+        names = ", ".join(f"{path}:{one}" for one in ends)
+        raise UsageError(
+            f"{path} declares {len(ends)} pipelines that are not stages of one", hint=f"pick one: {names}"
+        )
+    if len({one.output for one in ordered}) < len(ordered):
+        raise UsageError("two stages write to one topic", hint="give each a topic of its own")
+    return (*(one for one in ordered if one.name != ends[0]), by_name[ends[0]])
 
 
 def as_input(dataframe: Any, topic: str) -> Any:

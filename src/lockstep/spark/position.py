@@ -1,7 +1,8 @@
 """The position of an input as the Java source writes it into Spark's offset log, read from Python.
 
-Versioned JSON, the same on every site: for each shard the offset of the first record that was not read yet, and
-the sealed batch that ends there (-1 at the origin and in real time).
+Versioned JSON, the same on every site: for each shard the place of the first record that was not read yet, and the
+sealed batch that ends there (-1 at the origin and in real time). A place is an offset under order `partition`, and
+a position of the merge where an order topic is followed.
 """
 
 import json
@@ -13,21 +14,39 @@ import msgspec
 from lockstep.errors import LockstepError
 
 VERSION = 1
-ORDER = "partition"
 NO_SEAL = -1
+
+
+class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a shard is in its order topic: `lockstep.order.merge.Position`, as Java writes it."""
+
+    order_offset: int
+    done: int
+    inputs: tuple[int, ...]
+    sn: int
+    next: int
+    ends: tuple[int, ...]
+    epoch: int
+    version: int
+    skips: tuple[int, ...] = ()
+    """Queue and offset in turn."""
 
 
 class Position(msgspec.Struct, frozen=True):
     topic: str
     seal: int
-    positions: dict[int, int]
+    positions: dict[int, int | Place]
+    order: str = "partition"
 
 
 def encode(position: Position) -> str:
-    shards = {str(shard): at for shard, at in sorted(position.positions.items())}
+    shards = {
+        str(shard): at if isinstance(at, int) else msgspec.to_builtins(at)
+        for shard, at in sorted(position.positions.items())
+    }
     fields = {
         "version": VERSION,
-        "order": ORDER,
+        "order": position.order,
         "topic": position.topic,
         "seal": position.seal,
         "positions": shards,
@@ -36,21 +55,22 @@ def encode(position: Position) -> str:
 
 
 def decode(text: str) -> Position:
-    """Raise `LockstepError` for a position of another version or order."""
+    """Raise `LockstepError` for a position of another version."""
     try:
         fields: Any = json.loads(text)
-        version, order = fields["version"], fields["order"]
-    except (ValueError, KeyError, TypeError) as error:
+        version = fields["version"]
+        if version == VERSION:
+            return msgspec.convert(
+                {name: value for name, value in fields.items() if name != "version"}, Position, strict=False
+            )
+    except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
         raise LockstepError(
             f"this is no position: {text[:200]}", hint="the checkpoint is not Lockstep's"
         ) from error
-    if version != VERSION or order != ORDER:
-        raise LockstepError(
-            f"a position of version {version} and order {order}; this Lockstep reads {VERSION} and {ORDER}",
-            hint="use the version that wrote the checkpoint, or start a new run",
-        )
-    positions = {int(shard): int(at) for shard, at in fields["positions"].items()}
-    return Position(str(fields["topic"]), int(fields["seal"]), positions)
+    raise LockstepError(
+        f"a position of version {version}; this Lockstep reads {VERSION}",
+        hint="use the version that wrote the checkpoint, or start a new run",
+    )
 
 
 def committed(checkpoint: Path) -> tuple[int, list[Position]] | None:

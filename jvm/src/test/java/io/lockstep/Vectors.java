@@ -1,6 +1,7 @@
 package io.lockstep;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import io.lockstep.order.MergeTest;
 import io.lockstep.sink.IdentityTest;
 import io.lockstep.source.PositionTest;
 import io.lockstep.source.SealsTest;
@@ -8,7 +9,7 @@ import java.io.File;
 import java.io.IOException;
 import java.util.Objects;
 
-/** Runs Java's half of the shared vectors: {@code java io.lockstep.Vectors FOLDER}. Prints each case that it ran. */
+/** Runs Java's half of the shared vectors: {@code java io.lockstep.Vectors FOLDER [MERGE-STORIES...]}. Prints how many. */
 public final class Vectors {
     private static int ran;
 
@@ -24,7 +25,19 @@ public final class Vectors {
         position.path("positions").forEach(PositionTest::roundTrip);
         position.path("refused").forEach(PositionTest::refuse);
         Settings.JSON.readTree(new File(folder, "seals.json")).forEach(SealsTest::fold);
+        for (int next = 1; next < arguments.length; next++) {
+            MergeTest.stories(new File(arguments[next]));
+        }
         System.out.println("ran " + ran);
+    }
+
+    /** As if it came from text: numbers compare by value only then. */
+    public static JsonNode plain(JsonNode node) {
+        try {
+            return Settings.JSON.readTree(node.toString());
+        } catch (IOException error) {
+            throw new AssertionError(error);
+        }
     }
 
     public static void equal(String what, Object expected, Object actual) {

@@ -5,27 +5,29 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.lockstep.LockstepException;
 import io.lockstep.Settings;
+import io.lockstep.order.Place;
 import java.util.Arrays;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 
 /**
- * Where the shards of one topic are: Spark's offset, as versioned JSON, the same on every site.
+ * Where the shards of one input are: Spark's offset, as versioned JSON, the same on every site.
  *
  * <p>{@code seal} is the number of the sealed batch that ends here; -1 at the origin and in real time, where
  * batches end by the clock.
  */
 final class Position extends Offset {
     static final int VERSION = 1;
-    static final String ORDER = "partition";
     static final int NO_SEAL = -1;
 
-    final String topic;
+    final String input;
+    final String order;
     final int seal;
-    final long[] next;
+    final Place[] next;
 
-    /** @param next for every shard, the offset of the first record that was not read yet */
-    Position(String topic, int seal, long[] next) {
-        this.topic = topic;
+    /** @param next for every shard, the place of the first record that was not read yet */
+    Position(String input, String order, int seal, Place[] next) {
+        this.input = input;
+        this.order = order;
         this.seal = seal;
         this.next = next;
     }
@@ -33,15 +35,16 @@ final class Position extends Offset {
     @Override
     public String json() {
         ObjectNode node = Settings.JSON.createObjectNode();
-        node.put("version", VERSION).put("order", ORDER).put("topic", topic).put("seal", seal);
+        node.put("version", VERSION).put("order", order).put("topic", input).put("seal", seal);
         ObjectNode positions = node.putObject("positions");
         for (int shard = 0; shard < next.length; shard++) {
-            positions.put(Integer.toString(shard), next[shard]);
+            positions.set(Integer.toString(shard), next[shard].json());
         }
         return node.toString();
     }
 
-    static Position parse(String json, String topic, int shards) {
+    /** @param queues how many queues each shard has; its length is the number of shards */
+    static Position parse(String json, String input, String order, boolean merged, int[] queues) {
         JsonNode node;
         try {
             node = Settings.JSON.readTree(json);
@@ -51,25 +54,25 @@ final class Position extends Offset {
         if (node.path("version").asInt() != VERSION) {
             throw refused("its position has version " + node.path("version") + ", this Lockstep reads " + VERSION);
         }
-        if (!ORDER.equals(node.path("order").asText())) {
-            throw refused("it was written under order " + node.path("order") + ", this run has \"" + ORDER + "\"");
+        if (!order.equals(node.path("order").asText())) {
+            throw refused("it was written under order " + node.path("order") + ", this run has \"" + order + "\"");
         }
-        if (!topic.equals(node.path("topic").asText())) {
-            throw refused("it reads topic " + node.path("topic") + ", this pipeline reads \"" + topic + "\"");
+        if (!input.equals(node.path("topic").asText())) {
+            throw refused("it reads topic " + node.path("topic") + ", this pipeline reads \"" + input + "\"");
         }
         JsonNode positions = node.path("positions");
-        if (positions.size() != shards) {
-            throw refused("it knows " + positions.size() + " partitions of " + topic + ", the run has " + shards);
+        if (positions.size() != queues.length) {
+            throw refused(
+                    "it knows " + positions.size() + " partitions of " + input + ", the run has " + queues.length);
         }
-        long[] next = new long[shards];
-        for (int shard = 0; shard < shards; shard++) {
-            JsonNode at = positions.path(Integer.toString(shard));
-            if (!at.isIntegralNumber() || at.asLong() < 0) {
-                throw refused("it has no position for partition " + shard + " of " + topic);
+        Place[] next = new Place[queues.length];
+        for (int shard = 0; shard < next.length; shard++) {
+            next[shard] = Place.parse(positions.path(Integer.toString(shard)), queues[shard], merged);
+            if (next[shard] == null) {
+                throw refused("it has no position for partition " + shard + " of " + input);
             }
-            next[shard] = at.asLong();
         }
-        return new Position(topic, node.path("seal").asInt(NO_SEAL), next);
+        return new Position(input, order, node.path("seal").asInt(NO_SEAL), next);
     }
 
     private static LockstepException refused(String why) {
@@ -81,7 +84,8 @@ final class Position extends Offset {
     @Override
     public boolean equals(Object other) {
         return other instanceof Position that
-                && topic.equals(that.topic)
+                && input.equals(that.input)
+                && order.equals(that.order)
                 && seal == that.seal
                 && Arrays.equals(next, that.next);
     }

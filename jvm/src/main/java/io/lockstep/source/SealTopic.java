@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.lockstep.LockstepException;
 import io.lockstep.Settings;
+import io.lockstep.order.Place;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -39,9 +40,11 @@ final class SealTopic implements AutoCloseable {
     private static final Map<String, SealTopic> OPEN = new HashMap<>();
 
     private final String key;
+    private final Map<String, Object> settings;
     private final String site;
-    private final List<String> topics;
+    private final List<Group> groups;
     private final boolean fromLatest;
+    private final JsonNode fixedOrigin;
     private final int intervalMs;
     private final int idleSeals;
     private final long mostRecords;
@@ -49,7 +52,8 @@ final class SealTopic implements AutoCloseable {
     private final Topics kafka;
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final KafkaProducer<byte[], byte[]> producer;
-    private final Seals seals = new Seals();
+    private final Seals seals;
+    private final Map<String, Frontier> frontiers = new HashMap<>();
 
     private int users;
     private Thread follower;
@@ -82,15 +86,19 @@ final class SealTopic implements AutoCloseable {
 
     private SealTopic(Settings settings, String key) {
         this.key = key;
+        this.settings = settings.kafka();
         this.site = settings.text("site", "");
         this.partition = new TopicPartition(settings.required("seals"), 0);
-        this.topics = List.of(settings.text("inputs", settings.required("topic")).split(","));
+        this.groups = Group.parseAll(
+                settings.text("inputs", settings.required("topic")), settings.text("orderTopics", ""));
+        this.seals = new Seals(groups);
         this.fromLatest = switch (settings.text("startingOffsets", "earliest")) {
             case "earliest" -> false;
             case "latest" -> true;
             default -> throw new LockstepException(
                     "startingOffsets is " + settings.text("startingOffsets", ""), "use earliest or latest");
         };
+        this.fixedOrigin = json(settings.text("origin", "{}"));
         this.intervalMs = settings.integer("sealIntervalMs", 500);
         this.idleSeals = settings.integer("idleSeals", 0);
         this.mostRecords = settings.integer("maxRecordsPerSeal", 1_000_000);
@@ -114,8 +122,16 @@ final class SealTopic implements AutoCloseable {
         return seals.skips(topic, shard);
     }
 
-    synchronized long[] end(String topic, int number) {
-        return seals.end(topic, number);
+    synchronized Place[] end(Group group, int number) {
+        return seals.end(group, number);
+    }
+
+    synchronized int shards(Group group) {
+        return seals.shards(group);
+    }
+
+    synchronized List<TopicPartition> queues(Group group, int shard) {
+        return seals.queues(group, shard);
     }
 
     /**
@@ -196,6 +212,7 @@ final class SealTopic implements AutoCloseable {
                 Thread.currentThread().interrupt();
             }
         }
+        frontiers.values().forEach(Frontier::close);
         consumer.close(Duration.ofSeconds(1));
         producer.close(Duration.ofSeconds(1));
         kafka.close();
@@ -207,7 +224,12 @@ final class SealTopic implements AutoCloseable {
         consumer.seekToBeginning(List.of(partition));
         readToEnd();
         if (!seals.begun()) {
-            propose(Seals.originRecord(kafka.inputs(topics, fromLatest)));
+            List<String> topics = groups.stream().flatMap(group -> group.topics().stream()).toList();
+            Map<String, Seals.Input> found = kafka.inputs(topics, fromLatest);
+            found.replaceAll((topic, input) -> fixedOrigin.has(topic)
+                    ? new Seals.Input(input.id(), Seals.longs(fixedOrigin.path(topic)))
+                    : input);
+            propose(Seals.originRecord(found));
             readToEnd();
         }
         if (!seals.begun()) {
@@ -215,7 +237,7 @@ final class SealTopic implements AutoCloseable {
                     "the seals topic " + partition.topic() + " does not give back what was written to it",
                     "check its retention: it must keep everything");
         }
-        topics.forEach(seals::input);
+        groups.forEach(group -> group.topics().forEach(seals::input));
     }
 
     private void readToEnd() {
@@ -276,28 +298,28 @@ final class SealTopic implements AutoCloseable {
     }
 
     private boolean proposeSeal() {
-        Map<String, long[]> ends = new HashMap<>();
+        Map<String, Place[]> before = new HashMap<>();
+        Map<String, Place[]> ends = new HashMap<>();
         int number;
+        int shards = 0;
+        synchronized (this) {
+            number = seals.count();
+            for (Group group : groups) {
+                before.put(group.name(), seals.end(group, number - 1));
+                shards += before.get(group.name()).length;
+            }
+        }
+        // Shared among all shards, so that a backlog becomes many batches of bounded size.
+        long most = Math.max(1, mostRecords / Math.max(1, shards));
         boolean grew = false;
         try {
-            List<TopicPartition> asked = new ArrayList<>();
-            synchronized (this) {
-                number = seals.count();
-                for (Map.Entry<String, Seals.Input> input : seals.inputs().entrySet()) {
-                    ends.put(input.getKey(), seals.end(input.getKey(), number - 1).clone());
-                    for (int shard = 0; shard < input.getValue().origin().length; shard++) {
-                        asked.add(new TopicPartition(input.getKey(), shard));
-                    }
+            for (Group group : groups) {
+                Place[] from = before.get(group.name());
+                Place[] end = group.merged() ? frontier(group).ends(from, most) : offsets(group, from, most);
+                ends.put(group.name(), end);
+                for (int shard = 0; shard < end.length; shard++) {
+                    grew |= end[shard].upcoming() > from[shard].upcoming();
                 }
-            }
-            // Shared among all shards, so that a backlog becomes many batches of bounded size.
-            long most = Math.max(1, mostRecords / Math.max(1, asked.size()));
-            for (Map.Entry<TopicPartition, Long> latest : kafka.ends(asked).entrySet()) {
-                long[] end = ends.get(latest.getKey().topic());
-                int shard = latest.getKey().partition();
-                long reached = Math.min(latest.getValue(), end[shard] + most);
-                grew |= reached > end[shard];
-                end[shard] = Math.max(end[shard], reached);
             }
         } catch (RetriableException error) {
             LOG.warn("cannot ask for end offsets now: {}", error.toString());
@@ -310,6 +332,32 @@ final class SealTopic implements AutoCloseable {
         }
         propose(Seals.sealRecord(number, ends));
         return true;
+    }
+
+    private Frontier frontier(Group group) {
+        return frontiers.computeIfAbsent(group.name(), name -> new Frontier(settings, group));
+    }
+
+    private Place[] offsets(Group group, Place[] from, long most) {
+        String topic = group.topics().get(0);
+        List<TopicPartition> asked = new ArrayList<>();
+        for (int shard = 0; shard < from.length; shard++) {
+            asked.add(new TopicPartition(topic, shard));
+        }
+        Place[] ends = from.clone();
+        kafka.ends(asked).forEach((one, latest) -> {
+            long at = from[one.partition()].upcoming();
+            ends[one.partition()] = new Place.Offset(Math.max(at, Math.min(latest, at + most)));
+        });
+        return ends;
+    }
+
+    private static JsonNode json(String text) {
+        try {
+            return Settings.JSON.readTree(text);
+        } catch (IOException error) {
+            throw new LockstepException("the option origin is not JSON: " + text, "leave it out", error);
+        }
     }
 
     private void propose(ObjectNode record) {

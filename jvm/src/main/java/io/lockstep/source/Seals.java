@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.lockstep.LockstepException;
 import io.lockstep.Settings;
+import io.lockstep.order.Place;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -11,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import org.apache.kafka.common.TopicPartition;
 
 /**
  * What a run agreed on, read from its seals topic: a pure fold over the records in log order.
@@ -18,8 +20,8 @@ import java.util.TreeMap;
  * <p>Any site may append; what counts depends on the topic's prefix alone, so all sites agree (design rule 1):
  * <ul>
  *   <li>the first <b>origin</b> says where the run begins and which topics it reads;
- *   <li>the first <b>seal</b> that carries the next number ends that micro-batch; its positions are taken as the
- *       pointwise maximum with the seal before, so a late or lagging proposer cannot turn a batch backwards;
+ *   <li>the first <b>seal</b> that carries the next number ends that micro-batch; its places are taken shard by
+ *       shard as the later of it and the seal before, so a late or lagging proposer cannot turn a batch backwards;
  *   <li>a <b>skip</b> leaves one input record out for every reader that starts after it (rule 3).
  * </ul>
  * Everything else is void. It knows no Kafka and no clock.
@@ -30,9 +32,15 @@ final class Seals {
     /** An input topic as the run found it. */
     record Input(String id, long[] origin) {}
 
+    private final List<Group> groups;
     private final Map<String, Input> inputs = new TreeMap<>();
-    private final List<Map<String, long[]>> seals = new ArrayList<>();
+    private final List<Map<String, Place[]>> seals = new ArrayList<>();
     private final Map<String, Map<Integer, Set<Long>>> skips = new HashMap<>();
+
+    /** @param groups the inputs of the pipeline */
+    Seals(List<Group> groups) {
+        this.groups = groups;
+    }
 
     /** Take one record of the topic; whether it counts. */
     boolean apply(JsonNode record) {
@@ -72,13 +80,35 @@ final class Seals {
         return input;
     }
 
-    /** Where micro-batch {@code number} ends; -1 is where the run begins. */
-    long[] end(String topic, int number) {
-        return number < 0 ? input(topic).origin() : seals.get(number).get(topic);
+    int partitions(String topic) {
+        return input(topic).origin().length;
     }
 
-    Set<Long> skips(String topic, int shard) {
-        return Set.copyOf(skips.getOrDefault(topic, Map.of()).getOrDefault(shard, Set.of()));
+    int shards(Group group) {
+        return group.shards(this::partitions);
+    }
+
+    List<TopicPartition> queues(Group group, int shard) {
+        return group.queues(shard, this::partitions);
+    }
+
+    /** Where micro-batch {@code number} ends; -1 is where the run begins. */
+    Place[] end(Group group, int number) {
+        if (number >= 0) {
+            return seals.get(number).get(group.name());
+        }
+        Place[] starts = new Place[shards(group)];
+        for (int shard = 0; shard < starts.length; shard++) {
+            long[] origin = queues(group, shard).stream()
+                    .mapToLong(one -> input(one.topic()).origin()[one.partition()])
+                    .toArray();
+            starts[shard] = group.start(origin);
+        }
+        return starts;
+    }
+
+    Set<Long> skips(String topic, int partition) {
+        return Set.copyOf(skips.getOrDefault(topic, Map.of()).getOrDefault(partition, Set.of()));
     }
 
     private boolean applyOrigin(JsonNode record) {
@@ -95,15 +125,16 @@ final class Seals {
         if (!begun() || record.path("number").asInt(-1) != count()) {
             return false;
         }
-        Map<String, long[]> ends = new HashMap<>();
-        for (String topic : inputs.keySet()) {
-            long[] before = end(topic, count() - 1);
-            long[] proposed = positions(record.path("positions").path(topic));
-            long[] end = before.clone();
-            for (int shard = 0; shard < Math.min(end.length, proposed.length); shard++) {
-                end[shard] = Math.max(before[shard], proposed[shard]);
+        Map<String, Place[]> ends = new HashMap<>();
+        for (Group group : groups) {
+            Place[] end = end(group, count() - 1).clone();
+            JsonNode proposed = record.path("positions").path(group.name());
+            for (int shard = 0; shard < end.length; shard++) {
+                Place place = Place.parse(
+                        proposed.path(Integer.toString(shard)), queues(group, shard).size(), group.merged());
+                end[shard] = place == null ? end[shard] : end[shard].later(place);
             }
-            ends.put(topic, end);
+            ends.put(group.name(), end);
         }
         seals.add(ends);
         return true;
@@ -125,12 +156,25 @@ final class Seals {
         return record;
     }
 
-    static ObjectNode sealRecord(int number, Map<String, long[]> ends) {
+    static ObjectNode sealRecord(int number, Map<String, Place[]> ends) {
         ObjectNode record =
                 Settings.JSON.createObjectNode().put("version", VERSION).put("kind", "seal").put("number", number);
         ObjectNode node = record.putObject("positions");
-        new TreeMap<>(ends).forEach((topic, end) -> write(node.putObject(topic), end));
+        new TreeMap<>(ends).forEach((group, end) -> {
+            ObjectNode places = node.putObject(group);
+            for (int shard = 0; shard < end.length; shard++) {
+                places.set(Integer.toString(shard), end[shard].json());
+            }
+        });
         return record;
+    }
+
+    static long[] longs(JsonNode array) {
+        long[] values = new long[array.size()];
+        for (int index = 0; index < values.length; index++) {
+            values[index] = array.path(index).asLong();
+        }
+        return values;
     }
 
     private static long[] positions(JsonNode node) {

@@ -1,24 +1,31 @@
 package io.lockstep.source;
 
+import io.lockstep.order.Place;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.connector.read.InputPartition;
 
 /**
- * What the task of one shard has to read in one batch: {@code [from, until)}; in real time there is no end.
+ * What the task of one shard has to read in one batch: from one place to another; in real time there is no end.
  *
  * @param reader tells consumers of different queries in one JVM apart
+ * @param until null in real time
  * @param skips offsets that the run agreed to leave out, because no site can process them
  */
 record Shard(
         String reader,
-        String topic,
+        Group group,
         int shard,
+        List<TopicPartition> queues,
         int seal,
-        long from,
-        long until,
+        Place from,
+        Place until,
         Map<String, Object> kafka,
-        Set<Long> skips)
+        Map<TopicPartition, Set<Long>> skips)
         implements InputPartition {
-    static final long NO_END = Long.MAX_VALUE;
+    String key() {
+        return reader + "\n" + group.name() + "\n" + shard;
+    }
 }

@@ -4,8 +4,12 @@ import io.lockstep.LockstepException;
 import io.lockstep.Progress;
 import io.lockstep.Suspect;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
@@ -25,6 +29,8 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
     private static final RecordStatus SOME = RecordStatus.newStatusWithoutArrivalTime(true);
     private static final RecordStatus NONE = RecordStatus.newStatusWithoutArrivalTime(false);
     private static final long POLL_MS = 100;
+    private static final int TOPIC = 2;
+    private static final int PARTITION = 3;
     private static final int OFFSET = 4;
     private static final String BATCH_ID = "streaming.sql.batchId";
 
@@ -37,14 +43,14 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
     }
 
     private final Shard shard;
-    private final UTF8String topic;
-    private final ShardConsumer consumer;
+    private final Map<String, UTF8String> topics = new HashMap<>();
+    private final Sequence sequence;
+    private final Stage stage;
     private boolean failed;
     private InternalRow row;
 
     ShardReader(Shard shard) {
         this.shard = shard;
-        this.topic = UTF8String.fromString(shard.topic());
         String batch = TaskContext.get().getLocalProperty(BATCH_ID);
         if (shard.seal() != Position.NO_SEAL && !Integer.toString(shard.seal()).equals(batch)) {
             throw new LockstepException(
@@ -52,17 +58,20 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
                     "the checkpoint was made by another run, or noDataMicroBatches is on: start a new run");
         }
         Progress.batchBegan(Long.parseLong(batch));
-        this.consumer = ShardConsumer.take(shard);
+        shard.group().topics().forEach(topic -> topics.put(topic, UTF8String.fromString(topic)));
+        this.stage = new Stage(shard);
+        this.sequence = Sequence.take(shard);
         TaskContext.get().addTaskFailureListener((TaskFailureListener) (context, error) -> suspect(error));
     }
 
     @Override
     public boolean next() {
-        while (consumer.at() < shard.until()) {
+        while (!sequence.reached(shard.until())) {
             if (advance(POLL_MS)) {
                 return true;
             }
         }
+        stage.ended();
         return false;
     }
 
@@ -81,7 +90,7 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
 
     @Override
     public PartitionOffset getOffset() {
-        return new ShardPosition(shard.shard(), consumer.at());
+        return new ShardPosition(shard.shard(), stage.place(sequence.place()));
     }
 
     @Override
@@ -92,23 +101,23 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
     @Override
     public void close() {
         if (failed) {
-            consumer.discard();
+            sequence.discard();
         } else {
-            consumer.putBack();
+            sequence.putBack();
         }
     }
 
     private void suspect(Throwable error) {
         boolean own = failed || error instanceof TaskKilledException; // not the fault of a record
         if (!own && row != null) {
-            Suspect.accuse(shard.topic(), shard.shard(), row.getLong(OFFSET), error);
+            Suspect.accuse(row.getString(TOPIC), row.getInt(PARTITION), row.getLong(OFFSET), error);
         }
     }
 
     private boolean advance(long patienceMs) {
         try {
-            ConsumerRecord<byte[], byte[]> record = consumer.next(shard.until(), patienceMs);
-            if (record == null || (!shard.skips().isEmpty() && shard.skips().contains(record.offset()))) {
+            ConsumerRecord<byte[], byte[]> record = sequence.next(shard.until(), patienceMs);
+            if (record == null || skipped(record) || !stage.accepts(record)) {
                 return false;
             }
             row = row(record);
@@ -119,18 +128,26 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
         }
     }
 
+    private boolean skipped(ConsumerRecord<byte[], byte[]> record) {
+        if (shard.skips().isEmpty()) {
+            return false;
+        }
+        TopicPartition queue = new TopicPartition(record.topic(), record.partition());
+        return shard.skips().getOrDefault(queue, Set.of()).contains(record.offset());
+    }
+
     private InternalRow row(ConsumerRecord<byte[], byte[]> record) {
         return new GenericInternalRow(new Object[] {
             record.key(),
             record.value(),
-            topic,
+            topics.get(record.topic()),
             record.partition(),
             record.offset(),
             record.timestamp() * 1_000,
             record.timestampType().id,
             headers(record),
             shard.shard(),
-            record.offset(),
+            sequence.sn(),
         });
     }
 

@@ -3,7 +3,12 @@ package io.lockstep.source;
 import io.lockstep.LockstepException;
 import io.lockstep.Progress;
 import io.lockstep.Settings;
+import io.lockstep.order.Place;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -14,14 +19,17 @@ import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 
 /**
- * One input topic as a Spark stream under order {@code partition}: each Kafka partition is a shard, and its
- * offset is the position.
+ * One input of a pipeline as a Spark stream: a topic alone, whose partitions are its shards and whose offsets are
+ * their order, or several topics that are merged as an order topic says.
  *
  * <p>Real time: a batch is whatever came before the clock ended it, and its outputs do not depend on where that
  * was. Micro-batch: batch n is exactly the nth sealed span (design rule 11), for that its outputs do depend on.
  */
 public final class ShardStream implements MicroBatchStream, SupportsAdmissionControl, SupportsRealTimeMode {
-    private final String topic;
+    private static final String PARTITION = "partition";
+
+    private final Group group;
+    private final String order;
     private final String source;
     private final Map<String, Object> kafka;
     private final SealTopic run;
@@ -29,10 +37,11 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
 
     /** @param checkpoint where Spark lets this source keep its own data: unique to it, below the query's folder */
     public ShardStream(Settings settings, String checkpoint) {
-        topic = settings.required("topic");
-        if (!Position.ORDER.equals(settings.text("order", Position.ORDER))) {
+        group = Group.parse(settings.required("topic"), settings.text("orderTopic", ""));
+        order = settings.text("order", PARTITION);
+        if (!List.of(PARTITION, "liverobin", "kazoo").contains(order)) {
             throw new LockstepException(
-                    "this source cannot follow order \"" + settings.text("order", "") + "\"", "use order partition");
+                    "this source cannot follow order \"" + order + "\"", "use partition, liverobin or kazoo");
         }
         if (!settings.flag("failOnDataLoss", true)) {
             throw new LockstepException(
@@ -42,8 +51,8 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
         source = checkpoint;
         run = SealTopic.open(settings, checkpoint.replaceFirst("/sources/[^/]*$", ""));
         try {
-            run.look(topic);
-            run.verify(topic);
+            look();
+            verify();
         } catch (RuntimeException error) {
             run.close();
             throw error;
@@ -57,12 +66,16 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
 
     @Override
     public Offset initialOffset() {
-        return new Position(topic, Position.NO_SEAL, run.end(topic, Position.NO_SEAL));
+        return position(Position.NO_SEAL, run.end(group, Position.NO_SEAL));
     }
 
     @Override
     public Offset deserializeOffset(String json) {
-        return Position.parse(json, topic, shards());
+        int[] queues = new int[run.shards(group)];
+        for (int shard = 0; shard < queues.length; shard++) {
+            queues[shard] = run.queues(group, shard).size();
+        }
+        return Position.parse(json, group.name(), order, group.merged(), queues);
     }
 
     @Override
@@ -73,7 +86,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
         if (realTime) {
-            run.look(topic);
+            look();
             return start;
         }
         int have = ((Position) start).seal;
@@ -81,28 +94,30 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
         if (number == have) {
             return have == Position.NO_SEAL ? null : start; // Spark would run an empty first batch
         }
-        run.look(topic);
-        return new Position(topic, number, run.end(topic, number));
+        look();
+        return position(number, run.end(group, number));
     }
 
     @Override
     public InputPartition[] planInputPartitions(Offset start) {
-        run.verify(topic);
-        InputPartition[] partitions = new InputPartition[shards()];
+        verify();
+        Place[] from = ((Position) start).next;
+        InputPartition[] partitions = new InputPartition[from.length];
         for (int shard = 0; shard < partitions.length; shard++) {
-            partitions[shard] = shard(shard, Position.NO_SEAL, ((Position) start).next[shard], Shard.NO_END);
+            partitions[shard] = shard(shard, Position.NO_SEAL, from[shard], null);
         }
         return partitions;
     }
 
     @Override
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
-        run.verify(topic);
+        verify();
         // A shard without new records has a task too: the number of a task is part of an output's identity.
-        InputPartition[] partitions = new InputPartition[shards()];
+        Place[] from = ((Position) start).next;
+        Position until = (Position) end;
+        InputPartition[] partitions = new InputPartition[from.length];
         for (int shard = 0; shard < partitions.length; shard++) {
-            Position until = (Position) end;
-            partitions[shard] = shard(shard, until.seal, ((Position) start).next[shard], until.next[shard]);
+            partitions[shard] = shard(shard, until.seal, from[shard], until.next[shard]);
         }
         return partitions;
     }
@@ -114,12 +129,12 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
 
     @Override
     public Offset mergeOffsets(PartitionOffset[] offsets) {
-        long[] next = new long[shards()];
+        Place[] next = new Place[offsets.length];
         for (PartitionOffset offset : offsets) {
             ShardPosition position = (ShardPosition) offset;
-            next[position.shard()] = position.next();
+            next[position.shard()] = position.place();
         }
-        return new Position(topic, Position.NO_SEAL, next);
+        return position(Position.NO_SEAL, next);
     }
 
     @Override
@@ -128,20 +143,36 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
     @Override
     public void stop() {
         run.close();
-        ShardConsumer.forget(source);
-        Progress.forget(topic);
+        Sequence.forget(source);
+        Progress.forget(group.name());
     }
 
     @Override
     public String toString() {
-        return "lockstep[" + topic + "]";
+        return "lockstep[" + group.name() + "]";
     }
 
-    private int shards() {
-        return run.input(topic).origin().length;
+    private void look() {
+        group.topics().forEach(run::look);
     }
 
-    private Shard shard(int shard, int seal, long from, long until) {
-        return new Shard(source, topic, shard, seal, from, until, kafka, run.skips(topic, shard));
+    private void verify() {
+        group.topics().forEach(run::verify);
+    }
+
+    private Position position(int seal, Place[] next) {
+        return new Position(group.name(), order, seal, next);
+    }
+
+    private Shard shard(int shard, int seal, Place from, Place until) {
+        List<TopicPartition> queues = run.queues(group, shard);
+        Map<TopicPartition, Set<Long>> skips = new HashMap<>();
+        for (TopicPartition queue : queues) {
+            Set<Long> offsets = run.skips(queue.topic(), queue.partition());
+            if (!offsets.isEmpty()) {
+                skips.put(queue, offsets);
+            }
+        }
+        return new Shard(source, group, shard, List.copyOf(queues), seal, from, until, kafka, skips);
     }
 }

@@ -3,26 +3,33 @@ package io.lockstep.source;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.lockstep.LockstepException;
 import io.lockstep.Vectors;
+import io.lockstep.order.Place;
 
 public final class PositionTest {
     private PositionTest() {}
 
     public static void roundTrip(JsonNode vector) {
         JsonNode positions = vector.path("positions");
-        long[] next = new long[positions.size()];
+        String order = vector.path("order").asText("partition");
+        boolean merged = !order.equals("partition");
+        Place[] next = new Place[positions.size()];
+        int[] queues = new int[next.length];
         for (int shard = 0; shard < next.length; shard++) {
-            next[shard] = positions.path(Integer.toString(shard)).asLong();
+            JsonNode at = positions.path(Integer.toString(shard));
+            queues[shard] = merged ? at.path("inputs").size() : 1;
+            next[shard] = Place.parse(at, queues[shard], merged);
         }
         String topic = vector.path("topic").asText();
-        Position position = new Position(topic, vector.path("seal").asInt(), next);
+        Position position = new Position(topic, order, vector.path("seal").asInt(), next);
         Vectors.equal("position", vector.path("json").asText(), position.json());
-        Vectors.equal("position read back", position, Position.parse(position.json(), topic, next.length));
+        Position read = Position.parse(position.json(), topic, order, merged, queues);
+        Vectors.equal("position read back", position, read);
     }
 
     public static void refuse(JsonNode vector) {
         String message = "nothing";
         try {
-            Position.parse(vector.path("json").asText(), "payments", 2);
+            Position.parse(vector.path("json").asText(), "payments", "partition", false, new int[] {1, 1});
         } catch (LockstepException error) {
             message = error.getMessage();
         }

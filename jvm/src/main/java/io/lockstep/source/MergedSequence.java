@@ -1,0 +1,202 @@
+package io.lockstep.source;
+
+import io.lockstep.Progress;
+import io.lockstep.order.Merge;
+import io.lockstep.order.MergePlace;
+import io.lockstep.order.OrderRecord;
+import io.lockstep.order.Place;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
+import org.apache.kafka.common.TopicPartition;
+
+/**
+ * Several queues in the order that an order topic gives: {@link Merge} says which queue is next, this fetches.
+ *
+ * <p>One consumer reads the order and the queues, so that one poll wakes up for any of them. A queue that has more in
+ * hand than it needs is paused: memory does not grow with a backlog, and the queue that is waited for is never the
+ * paused one.
+ */
+final class MergedSequence extends Sequence {
+    private static final int MOST_RECORDS = 8_000;
+    private static final long MOST_BYTES = 4 << 20;
+    private static final int MOST_ORDERS = 2_000;
+
+    private static final class Queue {
+        final TopicPartition partition;
+        final ArrayDeque<ConsumerRecord<byte[], byte[]>> records = new ArrayDeque<>();
+        long bytes;
+        boolean paused;
+
+        Queue(TopicPartition partition) {
+            this.partition = partition;
+        }
+
+        boolean full() {
+            return records.size() >= MOST_RECORDS || bytes >= MOST_BYTES;
+        }
+
+        boolean low() {
+            return records.size() < MOST_RECORDS / 2 && bytes < MOST_BYTES / 2;
+        }
+    }
+
+    private final Group group;
+    private final int shard;
+    private final TopicPartition order;
+    private final Queue[] queues;
+    private boolean orderPaused;
+    private boolean placed;
+    private Merge merge;
+    private long sn;
+
+    MergedSequence(Shard shard) {
+        super(shard.key(), Consumers.of(shard.kafka(), everything(shard)));
+        this.group = shard.group();
+        this.shard = shard.shard();
+        this.order = shard.group().order(shard.shard());
+        this.queues = shard.queues().stream().map(Queue::new).toArray(Queue[]::new);
+    }
+
+    @Override
+    ConsumerRecord<byte[], byte[]> next(Place until, long patienceMs) {
+        boolean polled = false;
+        while (!reached(until)) {
+            int from = merge.peek();
+            if (placed && from >= 0) {
+                Queue queue = queues[from];
+                long wanted = merge.offset();
+                ConsumerRecord<byte[], byte[]> head = queue.records.peek();
+                if (head != null || consumer.position(queue.partition) > wanted) {
+                    sn = merge.upcoming();
+                    boolean counts = merge.take();
+                    if (head == null || head.offset() > wanted) {
+                        continue; // a hole: markers and compaction leave them
+                    }
+                    take(queue);
+                    if (counts) {
+                        return head;
+                    }
+                    continue;
+                }
+            }
+            if (polled) {
+                return null;
+            }
+            poll(patienceMs);
+            polled = true;
+        }
+        return null;
+    }
+
+    @Override
+    long sn() {
+        return sn;
+    }
+
+    @Override
+    Place place() {
+        return merge.place();
+    }
+
+    @Override
+    boolean reached(Place until) {
+        return until != null && merge.upcoming() >= until.upcoming();
+    }
+
+    @Override
+    void seek(Place from) {
+        if (merge != null && merge.upcoming() == from.upcoming()) {
+            return;
+        }
+        MergePlace place = (MergePlace) from;
+        merge = new Merge(place);
+        consumer.seek(order, place.orderOffset());
+        consumer.resume(consumer.paused());
+        orderPaused = false;
+        placed = false;
+        consumer.pause(inputs());
+        placeQueues();
+    }
+
+    /**
+     * A place in the midst of an order record says how many of its inputs are done, not which: so the record is read
+     * first, and the queues begin behind what is done.
+     */
+    private void placeQueues() {
+        merge.peek();
+        if (placed || !merge.settled()) {
+            return;
+        }
+        for (int index = 0; index < queues.length; index++) {
+            queues[index].records.clear();
+            queues[index].bytes = 0;
+            queues[index].paused = false;
+            consumer.seek(queues[index].partition, merge.input(index));
+        }
+        consumer.resume(inputs());
+        placed = true;
+    }
+
+    private List<TopicPartition> inputs() {
+        return Arrays.stream(queues).map(queue -> queue.partition).toList();
+    }
+
+    private void take(Queue queue) {
+        ConsumerRecord<byte[], byte[]> record = queue.records.poll();
+        queue.bytes -= size(record);
+        if (queue.paused && queue.low()) {
+            queue.paused = false;
+            consumer.resume(List.of(queue.partition));
+        }
+    }
+
+    private void poll(long patienceMs) {
+        if (orderPaused && merge.waiting() < MOST_ORDERS / 2) {
+            orderPaused = false;
+            consumer.resume(List.of(order));
+        }
+        ConsumerRecords<byte[], byte[]> records;
+        try {
+            records = consumer.poll(Duration.ofMillis(patienceMs));
+        } catch (OffsetOutOfRangeException error) {
+            throw Consumers.outOfRange(consumer, error);
+        }
+        for (ConsumerRecord<byte[], byte[]> record : records.records(order)) {
+            merge.follow(record.offset(), OrderRecord.decode(record.value()));
+        }
+        placeQueues();
+        if (merge.waiting() >= MOST_ORDERS) {
+            orderPaused = true;
+            consumer.pause(List.of(order));
+        }
+        long behind = 0;
+        for (Queue queue : queues) {
+            for (ConsumerRecord<byte[], byte[]> record : records.records(queue.partition)) {
+                queue.records.add(record);
+                queue.bytes += size(record);
+            }
+            if (!queue.paused && queue.full()) {
+                queue.paused = true;
+                consumer.pause(List.of(queue.partition));
+            }
+            behind += consumer.currentLag(queue.partition).orElse(0) + queue.records.size();
+        }
+        Progress.read(group.name(), shard, merge.upcoming(), behind);
+    }
+
+    private static long size(ConsumerRecord<byte[], byte[]> record) {
+        return 200L + Math.max(0, record.serializedKeySize()) + Math.max(0, record.serializedValueSize());
+    }
+
+    private static List<TopicPartition> everything(Shard shard) {
+        List<TopicPartition> partitions = new ArrayList<>(shard.queues());
+        partitions.add(shard.group().order(shard.shard()));
+        return partitions;
+    }
+}

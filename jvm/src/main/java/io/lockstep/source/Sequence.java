@@ -1,0 +1,73 @@
+package io.lockstep.source;
+
+import io.lockstep.order.Place;
+import java.time.Duration;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+
+/**
+ * The records of one shard in their order, with the Kafka consumer that fetches them, kept from batch to batch: a
+ * new consumer would cost tens of milliseconds at every boundary.
+ *
+ * <p>A task takes it out of the pool and puts it back, so one thread at a time uses it.
+ */
+abstract class Sequence {
+    private static final Map<String, Sequence> POOL = new ConcurrentHashMap<>();
+    private static final int MOST_POOLED = 1_000;
+
+    private final String key;
+    final KafkaConsumer<byte[], byte[]> consumer;
+
+    Sequence(String key, KafkaConsumer<byte[], byte[]> consumer) {
+        this.key = key;
+        this.consumer = consumer;
+    }
+
+    static Sequence take(Shard shard) {
+        Sequence pooled = POOL.remove(shard.key());
+        Sequence sequence = pooled != null
+                ? pooled
+                : shard.group().merged() ? new MergedSequence(shard) : new PartitionSequence(shard);
+        sequence.seek(shard.from() instanceof Place.Deduplicated place ? place.at() : shard.from());
+        return sequence;
+    }
+
+    /**
+     * The next record before {@code until} (null: no end), or null when there is none within {@code patienceMs}, or
+     * none any more: see {@link #reached}.
+     */
+    abstract ConsumerRecord<byte[], byte[]> next(Place until, long patienceMs);
+
+    /** The number of the record that {@link #next} returned last. */
+    abstract long sn();
+
+    /** Where the next record is: all before it were returned, or do not exist. */
+    abstract Place place();
+
+    /** Whether everything before {@code until} was returned. */
+    abstract boolean reached(Place until);
+
+    abstract void seek(Place from);
+
+    void putBack() {
+        if (POOL.size() >= MOST_POOLED || POOL.putIfAbsent(key, this) != null) {
+            discard();
+        }
+    }
+
+    void discard() {
+        consumer.close(Duration.ofSeconds(1));
+    }
+
+    /** Close what a query that ended left in the pool. */
+    static void forget(String reader) {
+        POOL.keySet().stream().filter(key -> key.startsWith(reader + "\n")).toList().forEach(key -> {
+            Sequence sequence = POOL.remove(key);
+            if (sequence != null) {
+                sequence.discard();
+            }
+        });
+    }
+}

@@ -1,0 +1,96 @@
+"""How fast the source alone merges a backlog of two topics: part of `lockstep bench order`.
+
+The backlog is produced first, with the cuts that order it. Then a JVM that does nothing else reads it through the
+source's own classes (`io.lockstep.source.Drain`), one thread for a shard.
+"""
+
+import os
+import subprocess
+
+from confluent_kafka import Producer
+from rich.console import Console
+
+from lockstep.bench.sides import create_topics
+from lockstep.errors import LockstepError
+from lockstep.observe.percentiles import median
+from lockstep.order.records import Cut, encode
+from lockstep.setup import build, ivy, jars, java
+
+RECORDS = {True: 1_000_000, False: 4_000_000}
+ROUNDS = {True: 3, False: 5}
+SIZE = 200
+CUT_EVERY = 16
+"""Inputs of a queue between two cuts: about what comes in 16 ms at 1,000 events a second."""
+HEAP_MB = 300
+SHARDS = (1, 2)
+
+
+def measure(bootstrap_servers: str, quick: bool, console: Console) -> dict[str, float]:
+    """Records per second of one shard and of two, medians of several rounds, and the heap that they needed."""
+    records = RECORDS[quick]
+    for shards in SHARDS:
+        with console.status(f"producing a backlog of {records:,} records on {shards} shards"):
+            _produce(bootstrap_servers, f"merge-{shards}", shards, records // shards)
+    rates: dict[int, list[float]] = {shards: [] for shards in SHARDS}
+    heap = 0
+    for _ in range(ROUNDS[quick]):
+        for shards in SHARDS:
+            took_ms, used_mb = _drain(bootstrap_servers, f"merge-{shards}", shards, records // shards)
+            rates[shards].append(records / took_ms * 1000)
+            heap = max(heap, used_mb)
+    found: dict[str, float] = {
+        "one_shard": round(median(rates[1])),
+        "two_shards": round(median(rates[2])),
+        "heap_mb": heap,
+        "heap_limit_mb": HEAP_MB,
+        "records": records,
+    }
+    console.print(
+        f"the source alone: {found['one_shard']:,} records/s on one shard, {found['two_shards']:,} on two, "
+        f"in a heap of {HEAP_MB} MB",
+        highlight=False,
+    )
+    return found
+
+
+def _produce(bootstrap_servers: str, name: str, shards: int, records: int) -> None:
+    topics = {f"{name}-a": shards, f"{name}-b": shards, f"{name}-order": shards}
+    create_topics(bootstrap_servers, topics)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "linger.ms": 20,
+            "batch.size": 500_000,
+            "queue.buffering.max.messages": 2_000_000,
+        }
+    )
+    value = b"." * SIZE
+    for number in range(records // 2):
+        for shard in range(shards):
+            for topic in (f"{name}-a", f"{name}-b"):
+                producer.produce(topic, value, b"key", shard)
+            if number % CUT_EVERY == CUT_EVERY - 1 or number == records // 2 - 1:
+                producer.produce(f"{name}-order", encode(Cut((number + 1, number + 1))), None, shard)
+        if number % 5000 == 0:
+            producer.poll(0)
+    if producer.flush(120):
+        raise LockstepError("the backlog was not written within 120 s")
+
+
+def _drain(bootstrap_servers: str, name: str, shards: int, records: int) -> tuple[int, int]:
+    classpath = os.pathsep.join(map(str, [build.jar(), ivy.pyspark_jars() / "*", *jars.classpath("spark")]))
+    answer = subprocess.run(
+        [
+            str(java.find().java),
+            f"-Xmx{HEAP_MB}m",
+            *("-cp", classpath, "io.lockstep.source.Drain"),
+            *(bootstrap_servers, f"{name}-a+{name}-b", f"{name}-order:0", str(shards), str(records)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if answer.returncode != 0:
+        raise LockstepError(f"the reader failed: {answer.stderr.strip().splitlines()[-1:]}")
+    took_ms, used_mb = answer.stdout.split()
+    return int(took_ms), int(used_mb)

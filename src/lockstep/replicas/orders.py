@@ -1,0 +1,97 @@
+"""The processes that make a run's order: generators for `liverobin`, leaders and coordination for `kazoo`.
+
+None of them is in a record's way to an output, and none matters alone: of the generators one publishes and the
+others watch, of the leaders one is elected, of the servers a majority is enough. The supervisor keeps them alive
+as it does sites. A run has one order topic, with a partition for each shard of each input of each stage; a process
+serves them all.
+"""
+
+from collections.abc import Sequence
+
+from lockstep.coordination import membership
+from lockstep.coordination.membership import Member
+from lockstep.ports import free_ports
+from lockstep.replicas.layout import RunFolder, order_topic, read_json, write_json
+from lockstep.replicas.manifest import Manifest
+from lockstep.replicas.settings import RunSettings
+from lockstep.replicas.supervisor import own_command
+from lockstep.spark.pipeline import Pipeline
+
+GENERATORS = 2
+LEADERS = 2
+SERVERS = 3
+
+
+def commands(
+    where: RunFolder, settings: RunSettings, manifest: Manifest, stages: Sequence[Pipeline]
+) -> dict[str, Sequence[str]]:
+    """The command of each process, by its name; none under order `partition`."""
+    shards = [
+        text
+        for frozen, pipeline in zip(manifest.all_stages, stages, strict=True)
+        if frozen.order != "partition"
+        for text in shards_of(frozen, pipeline)
+    ]
+    if not shards:
+        return {}
+    common = [
+        *("--bootstrap-servers", settings.bootstrap_servers),
+        *("--order-topic", order_topic(settings.name)),
+        *("--options", str(where.kafka_options)),
+        *(part for text in shards for part in ("--shard", text)),
+    ]
+    if any(frozen.order == "kazoo" for frozen in manifest.all_stages):
+        return _kazoo(where, settings, common)
+    period = [] if settings.period_ms is None else ["--period-ms", str(settings.period_ms)]
+    return {
+        f"generator-{rank + 1}": own_command(
+            "lockstep.order.generate",
+            *("--name", f"generator-{rank + 1}"),
+            *("--rank", str(rank)),
+            *period,
+            *common,
+        )
+        for rank in range(GENERATORS)
+    }
+
+
+def shards_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
+    """The shards of a stage as generators and leaders take them: `topic:partition@start,...`."""
+    partitions, origins = manifest.partitions, manifest.origins
+    return [
+        ",".join(f"{topic}:{n}@{origins[topic][n]}" for topic, n in group.queues(shard, partitions))
+        for group in pipeline.groups
+        for shard in range(group.shards(partitions))
+    ]
+
+
+def _kazoo(where: RunFolder, settings: RunSettings, common: Sequence[str]) -> dict[str, Sequence[str]]:
+    commands: dict[str, Sequence[str]] = {}
+    coordination = settings.coordination
+    if coordination is None:
+        members = _members(where)
+        coordination = ",".join(str(member.client) for member in members.values())
+        for server in members:
+            commands[f"coordination-{server}"] = own_command(
+                "lockstep",
+                *("coord", "serve", "--id", str(server), "--servers", membership.format_list(members)),
+                *("--data", str(where.orders(f"coordination-{server}").path / "data")),
+            )
+    for number in range(1, LEADERS + 1):
+        name = f"leader-{number}"
+        commands[name] = own_command(
+            "lockstep.order.lead", "--name", name, "--coordination", coordination, *common
+        )
+    return commands
+
+
+def _members(where: RunFolder) -> dict[int, Member]:
+    """The run's own ensemble: its ports are chosen once, so that a restarted server finds the others."""
+    file = where.path / "orders" / "ensemble.json"
+    noted = read_json(file)
+    if noted is None:
+        ports = iter(free_ports(2 * SERVERS))
+        members = {i: Member("127.0.0.1", next(ports), next(ports)) for i in range(1, SERVERS + 1)}
+        noted = {"servers": membership.format_list(members)}
+        write_json(file, noted)
+    return membership.parse(str(noted["servers"]))

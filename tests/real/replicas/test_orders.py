@@ -1,0 +1,216 @@
+"""Pipelines that merge topics and that have stages, on real Kafka and Spark, judged by the Python merge.
+
+The judge reads the order topic and the inputs on its own and replays them; the outputs of the run, deduplicated,
+must be exactly that, whatever was killed on the way.
+"""
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as Plain
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import lockstep
+from lockstep.errors import UsageError
+from lockstep.order.merge import Input, Merge
+from lockstep.order.records import decode
+from lockstep.replicas.deduplicate import Marks
+from lockstep.replicas.job import Job
+from lockstep.spark.identity import IDENTITY_HEADER
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+PIPELINES = Path(__file__).with_name("pipelines")
+
+
+class Scene:
+    """A prefix for all topics of one run, a producer, and everything that any topic holds."""
+
+    def __init__(self, bootstrap: str, folder: Path, topics: dict[str, int]) -> None:
+        self.prefix = f"o{uuid.uuid4().hex[:8]}"
+        self.bootstrap = bootstrap
+        self.folder = folder
+        self.written: Counter[str] = Counter()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+        new = [NewTopic(f"{self.prefix}-{name}", count) for name, count in topics.items()]
+        for future in AdminClient({"bootstrap.servers": bootstrap}).create_topics(new).values():
+            future.result(20)
+
+    def run(self, file: str, **more: Any) -> Job:
+        os.environ["LOCKSTEP_TEST_PREFIX"] = self.prefix
+        return lockstep.run(
+            PIPELINES / file,
+            name=self.prefix,
+            folder=self.folder / self.prefix,
+            bootstrap_servers=self.bootstrap,
+            batch_ms=more.pop("batch_ms", 6000),
+            **more,
+        )
+
+    def write(self, topic: str, key: str | None, value: str) -> None:
+        self._producer.produce(f"{self.prefix}-{topic}", value, key)
+        self._producer.flush()
+        self.written[topic] += 1
+
+    def records(self, topic: str) -> list[Any]:
+        """Everything in the topic, partition by partition in log order."""
+        consumer = Plain({"bootstrap.servers": self.bootstrap, "group.id": uuid.uuid4().hex})
+        try:
+            found = []
+            for partition in range(len(consumer.list_topics(topic, 10).topics[topic].partitions)):
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)
+                consumer.assign([TopicPartition(topic, partition, low)])
+                while low < high:
+                    message = consumer.poll(10)
+                    assert message is not None and message.error() is None
+                    found.append(message)
+                    low = message.offset() + 1
+            return found
+        finally:
+            consumer.close()
+
+    def accepted(self, topic: str) -> list[Any]:
+        """The records of a topic that sites write to, first arrivals alone."""
+        marks: dict[int, Marks] = {}
+        return [
+            message
+            for message in self.records(topic)
+            if marks.setdefault(message.partition(), Marks()).accept(dict(message.headers())[IDENTITY_HEADER])
+        ]
+
+    def order(self, shard: int, queues: int) -> list[Input]:
+        """What the Python merge makes of the run's order topic."""
+        merge = Merge((0,) * queues)
+        for message in self.records(f"{self.prefix}.order"):
+            if message.partition() == shard:
+                merge.follow(message.offset(), decode(message.value()))
+        return merge.take(1_000_000)
+
+
+def wait(condition: Any, seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def kill(job: Job, name: str) -> None:
+    pid = job.pid(name)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def chain(bootstrap_servers: str, tmp_path: Path) -> Iterator[Scene]:
+    yield Scene(bootstrap_servers, tmp_path, {"marbles": 2, "rules": 1})
+
+
+def play(scene: Scene, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        scene.write("marbles", f"bag-{number % 7}", ("red", "green", "blue")[number * 5 % 3])
+        if number % 10 == 0:
+            scene.write("rules", None, f"rule-{number}")
+
+
+def tags(scene: Scene) -> list[dict[str, Any]]:
+    """What the first stage must say, shard by shard."""
+    marbles = {
+        (m.partition(), m.offset()): m.value().decode() for m in scene.records(f"{scene.prefix}-marbles")
+    }
+    rules = [m.value().decode() for m in scene.records(f"{scene.prefix}-rules")]
+    due = []
+    for shard in range(2):
+        rule = None
+        for one in scene.order(shard, queues=2):
+            if one.queue == 1:
+                rule = rules[one.offset]
+            else:
+                due.append({"colour": marbles[shard, one.offset], "n": one.sn + 1, "rule": rule})
+    return due
+
+
+def as_rows(messages: list[Any]) -> list[str]:
+    return sorted(json.dumps(json.loads(m.value()), sort_keys=True) for m in messages)
+
+
+def test_stages_say_what_the_order_says_though_sites_and_generators_die(chain: Scene) -> None:
+    with chain.run("chain.py", sites=2) as job:
+        assert {name for name in job.status()["others"] if "generator" in name} == {
+            "generator-1",
+            "generator-2",
+        }
+        play(chain, 0, 60)
+        kill(job, "generator-1")
+        play(chain, 60, 60)
+        job.kill("site-1")
+        play(chain, 120, 80)
+        wait(lambda: len(chain.accepted(f"{chain.prefix}-colours")) == 200)
+        wait(lambda: job.status()["sites"]["site-1"]["state"] == "running")
+        play(chain, 200, 20)
+        wait(lambda: len(chain.accepted(f"{chain.prefix}-colours")) == 220)
+        assert job.status()["divergence"] is None
+    due = sorted(json.dumps(row, sort_keys=True) for row in tags(chain))
+    tagged = chain.accepted(f"{chain.prefix}-tagged")
+    assert as_rows(tagged) == due
+    counts: Counter[tuple[int, str]] = Counter()
+    expected = []
+    for message in tagged:  # the second stage counts in log order, each colour in its partition
+        colour = message.key().decode()
+        counts[message.partition(), colour] += 1
+        n = counts[message.partition(), colour]
+        expected.append(
+            json.dumps({"colour": colour, "n": n, "tagged": message.value().decode()}, sort_keys=True)
+        )
+    assert as_rows(chain.accepted(f"{chain.prefix}-colours")) == sorted(expected)
+
+
+def test_stages_in_micro_batches_count_every_input_once(chain: Scene) -> None:
+    with chain.run("chain.py", sites=2, engine="microbatch", batch_ms=500) as job:
+        play(chain, 0, 40)
+        wait(lambda: chain.records(f"{chain.prefix}-colours"))
+        job.kill("site-2")
+        play(chain, 40, 40)
+
+        def totals() -> int:
+            latest = {m.key(): json.loads(m.value())["n"] for m in chain.accepted(f"{chain.prefix}-colours")}
+            return sum(latest.values())
+
+        # A micro-batch answers once for each shard: what the second stage counts is what the first one said.
+        wait(lambda: job.status()["sites"]["site-2"]["state"] == "running")
+        wait(lambda: totals() == len(chain.accepted(f"{chain.prefix}-tagged")) > 1)
+        assert job.status()["divergence"] is None
+    last = max(json.loads(m.value())["n"] for m in chain.accepted(f"{chain.prefix}-tagged"))
+    assert last == max(len(chain.order(shard, queues=2)) for shard in range(2))
+
+
+def test_a_killed_leader_is_replaced_and_the_order_goes_on(bootstrap_servers: str, tmp_path: Path) -> None:
+    scene = Scene(bootstrap_servers, tmp_path, {"left": 1, "right": 1})
+    with scene.run("pair.py", sites=2, order="kazoo") as job:
+        for number in range(100):
+            scene.write(("left", "right")[number % 3 == 0], "k", str(number))
+            if number == 50:
+                kill(job, "leader-1")
+                kill(job, "leader-2")  # both: whoever comes back first leads
+        wait(lambda: len(scene.accepted(f"{scene.prefix}-pairs")) == 100)
+        assert job.status()["divergence"] is None
+    taken = [json.loads(m.value()) for m in scene.accepted(f"{scene.prefix}-pairs")]
+    found = {row["n"] - 1: (row["taken"]["topic"].endswith("right"), row["taken"]["offset"]) for row in taken}
+    assert found == {one.sn: (one.queue == 1, one.offset) for one in scene.order(0, queues=2)}
+
+
+def test_what_cannot_be_merged_is_refused_before_anything_starts(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    scene = Scene(bootstrap_servers, tmp_path, {"left": 1, "right": 2})
+    with pytest.raises(UsageError, match="equally many partitions"):
+        scene.run("pair.py")
+    with pytest.raises(UsageError, match="no order among themselves"):
+        scene.run("pair.py", order="partition")
