@@ -42,6 +42,32 @@ def fault_series(series: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
     return _save(axes, figure, path)
 
 
+def grouped_boxes(samples_ms: Mapping[str, Mapping[str, Sequence[float]]], varied: str, path: Path) -> Path:
+    """The paper's kind of figure: a box from p25 to p75 with whiskers at p1 and p99, side by side."""
+    axes, figure = _axes()
+    values = sorted({value for one in samples_ms.values() for value in one}, key=int)
+    width = 0.8 / len(samples_ms)
+    for index, (name, by_value) in enumerate(samples_ms.items()):
+        places = [values.index(value) + (index - (len(samples_ms) - 1) / 2) * width for value in by_value]
+        boxes = axes.boxplot(
+            list(by_value.values()),
+            positions=places,
+            widths=width * 0.85,
+            whis=(1, 99),
+            showfliers=False,
+            patch_artist=True,
+            label=name,
+        )
+        for box in boxes["boxes"]:
+            box.set_facecolor(f"C{index}")
+            box.set_alpha(0.6)
+    axes.set_xticks(range(len(values)), values)
+    axes.set_xlabel(varied)
+    axes.set_ylabel("latency, ms")
+    axes.set_yscale("log")
+    return _save(axes, figure, path)
+
+
 def _axes() -> tuple[Any, Any]:
     import matplotlib
 

@@ -2,8 +2,8 @@
 
 The probe reads one side's output (through `lockstep.Consumer` for ours, a plain consumer for others) in a
 thread, and keeps (n, produced, arrived, count) of each row `n,t,count` that the count pipeline emits. From
-these come latency, the longest gap, and the verdict: what is lost, duplicated or different from the oracle
-`count == n // keys + 1` (see `load.py`).
+these come latency, the longest gap, and the verdict: what is lost, duplicated or different from the oracle, which
+for a count per key is `n // keys + 1` (see `load.py`).
 """
 
 import itertools
@@ -35,9 +35,9 @@ class Verdict:
 class Probe:
     """Collects one side's outputs until it is closed."""
 
-    def __init__(self, poll: Poll, *, keys: int = 100) -> None:
+    def __init__(self, poll: Poll, *, oracle: Callable[[int], int] = lambda n: n // 100 + 1) -> None:
         self._poll = poll
-        self._keys = keys
+        self._oracle = oracle
         self._rows: list[tuple[int, int, int, int]] = []
         self._seen: set[int] = set()
         self._stopping = threading.Event()
@@ -117,7 +117,7 @@ class Probe:
         for n, _, _, count in list(self._rows):
             if first <= n < first + records:
                 times[n] = times.get(n, 0) + 1
-                different += count != n // self._keys + 1
+                different += count != self._oracle(n)
         return Verdict(records - len(times), sum(times.values()) - len(times), different)
 
     def _collect(self) -> None:

@@ -47,7 +47,9 @@ class Use:
 class Side(ABC):
     """One side in one round. `name` is unique within a bench's run."""
 
-    def __init__(self, name: str, bootstrap_servers: str, folder: Path, *, topics: int = 1) -> None:
+    def __init__(
+        self, name: str, bootstrap_servers: str, folder: Path, *, topics: int = 1, partitions: int = 1
+    ) -> None:
         self.name = name
         self.bootstrap_servers = bootstrap_servers
         self.folder = folder / name
@@ -56,12 +58,14 @@ class Side(ABC):
         self.sink = f"{name}-out"
         self.produced = 0
         self.probe: Probe
-        create_topics(bootstrap_servers, {**dict.fromkeys(self.sources, 1), self.sink: OUTPUT_PARTITIONS})
+        create_topics(
+            bootstrap_servers, {**dict.fromkeys(self.sources, partitions), self.sink: OUTPUT_PARTITIONS}
+        )
 
     def __enter__(self) -> Self:
         try:
             self.launch()
-            self.probe = Probe(self.reader())
+            self.probe = self.new_probe()
             self.warm_up()
         except BaseException:
             self.stop()
@@ -115,6 +119,9 @@ class Side(ABC):
             raise LockstepError(f"{self.name} gave no output within {START_SECONDS:.0f} s", hint=self.hint())
         self.produced += count
 
+    def new_probe(self) -> Probe:
+        return Probe(self.reader())
+
     @abstractmethod
     def launch(self) -> None: ...
 
@@ -164,7 +171,7 @@ class PlainSide(Side):
 
     def end(self) -> None:
         if hasattr(self, "_process"):
-            _kill_tree(self._process.pid)
+            kill_tree(self._process.pid)
             process.kill(self._process)
 
     def reader(self) -> Callable[[float], Iterable[bytes]]:
@@ -290,14 +297,14 @@ def values(consumer: Consumer, timeout: float) -> list[bytes]:
     return values
 
 
+def kill_tree(pid: int) -> None:
+    for one in reversed(_tree(pid)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
 def _tree(pid: int) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]
     return []
-
-
-def _kill_tree(pid: int) -> None:
-    for one in reversed(_tree(pid)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
