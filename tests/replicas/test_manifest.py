@@ -20,6 +20,7 @@ FROZEN = Manifest(
     output=OutputTopic("alerts", 3),
     engine="realtime",
     order="partition",
+    order_why="one topic",
     created=1.0,
 )
 

@@ -16,7 +16,7 @@ from lockstep.observe.percentiles import median
 from lockstep.order.records import Cut, encode
 from lockstep.setup import build, ivy, jars, java
 
-RECORDS = {True: 1_000_000, False: 4_000_000}
+RECORDS = {True: 1_000_000, False: 10_000_000}
 ROUNDS = {True: 3, False: 5}
 SIZE = 200
 CUT_EVERY = 16

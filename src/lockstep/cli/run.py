@@ -101,6 +101,7 @@ def run(
         )
     try:
         console.print(f"run [bold]{job.name}[/bold] on {job.bootstrap_servers}, output in topic {job.topic}")
+        console.print("order: [bold]{}[/bold] ({})".format(*job.manifest.explain_order()))
         _follow(job, console, time.monotonic() + run_for if run_for is not None else None)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it behind

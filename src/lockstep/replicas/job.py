@@ -68,7 +68,15 @@ class Job:
         status = self._supervisor.status()
         told = [o.get("divergence") for name, o in status["others"].items() if name.startswith("digest")]
         divergence = next(filter(None, told), None)
-        return {**status, "engine": engine, "why": why, "divergence": divergence}
+        order, order_why = self.manifest.explain_order()
+        return {
+            **status,
+            "engine": engine,
+            "why": why,
+            "order": order,
+            "order_why": order_why,
+            "divergence": divergence,
+        }
 
     def events(self) -> list[tuple[float, str]]:
         """When what happened to which site."""
@@ -254,7 +262,7 @@ def freeze(
             output=pipeline.output,
             output_partitions=settings.output_partitions,
             engine=settings.engine,
-            order=manifests.choose_order(settings.order, pipeline.groups)[0],
+            order=manifests.choose_order(settings.order, pipeline.groups),
             create_inputs=create_inputs and frozen is None,
         )
         described.append(msgspec.structs.replace(one, order_base=shards))

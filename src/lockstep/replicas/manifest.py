@@ -45,6 +45,7 @@ class Manifest(msgspec.Struct, frozen=True):
     engine: str
     order: str
     """What the run follows: never `auto`."""
+    order_why: str
     created: float
     stages: "tuple[Manifest, ...]" = ()
     """The stages before this one, in the order of their data flow."""
@@ -54,6 +55,12 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def all_stages(self) -> "tuple[Manifest, ...]":
         return (*self.stages, self)
+
+    def explain_order(self) -> tuple[str, str]:
+        """The order and why it is that one: of the first stage that needs more than `partition`, if any does."""
+        ordered = [stage for stage in self.all_stages if stage.order != "partition"]
+        stage = (ordered or [self])[0]
+        return stage.order, stage.order_why
 
     @property
     def stage_topics(self) -> frozenset[str]:
@@ -94,11 +101,11 @@ def describe(
     output: str,
     output_partitions: int | None,
     engine: str,
-    order: str,
+    order: tuple[str, str],
     create_inputs: bool,
     timeout: float = 15.0,
 ) -> Manifest:
-    """The manifest of a run that starts now; creates the output topic where it is missing."""
+    """The manifest of a run that starts now; creates the output topic where it is missing. `order`: and why."""
     topics = _topics(admin, timeout)
     missing = [topic for topic in inputs if topic not in topics]
     if missing and not create_inputs:
@@ -128,7 +135,8 @@ def describe(
         ),
         output=OutputTopic(output, count),
         engine=engine,
-        order=order,
+        order=order[0],
+        order_why=order[1],
         created=time.time(),
     )
 
