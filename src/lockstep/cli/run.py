@@ -146,6 +146,8 @@ def view(status: dict[str, Any], events: list[tuple[float, str]]) -> Group:
     lines = [
         Text(time.strftime("%H:%M:%S ", time.localtime(at)) + text) for at, text in events[-_EVENTS_SHOWN:]
     ]
+    if status["void_order_records"]:
+        lines.append(Text(f"order records that did not count: {status['void_order_records']:,}"))
     if status["divergence"]:
         lines.append(Text(status["divergence"], style="bold red"))
     return Group(table, *lines)

@@ -75,6 +75,7 @@ class Job:
             "why": why,
             "order": order,
             "order_why": order_why,
+            "void_order_records": orders.void_records(self._supervisor.run),
             "divergence": divergence,
         }
 

@@ -6,12 +6,14 @@ as it does sites. A run has one order topic, with a partition for each shard of 
 serves them all.
 """
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 from lockstep.coordination import membership
 from lockstep.coordination.membership import Member
 from lockstep.ports import free_ports
-from lockstep.replicas.layout import RunFolder, order_topic, read_json, write_json
+from lockstep.replicas.layout import ProcessFolder, RunFolder, order_topic, read_json, write_json
 from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.settings import RunSettings
 from lockstep.replicas.supervisor import own_command
@@ -20,6 +22,7 @@ from lockstep.spark.pipeline import Pipeline
 GENERATORS = 2
 LEADERS = 2
 SERVERS = 3
+_TAIL_BYTES = 8192
 
 
 def commands(
@@ -63,6 +66,32 @@ def shards_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
         for group in pipeline.groups
         for shard in range(group.shards(partitions))
     ]
+
+
+def said(where: RunFolder) -> dict[str, dict[str, Any]]:
+    """What the order's processes said last, by process and then by kind (`order/report.py`)."""
+    found: dict[str, dict[str, Any]] = {}
+    for folder in sorted((where.path / "orders").glob("*/")):
+        log = ProcessFolder(folder).log
+        try:
+            with log.open("rb") as lines:
+                lines.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+                texts = lines.read().decode(errors="replace").splitlines()
+        except OSError:
+            continue
+        for text in texts:
+            if text.startswith('{"is":'):
+                try:
+                    one = json.loads(text)
+                except ValueError:  # the tail began within a line
+                    continue
+                found.setdefault(folder.name, {})[str(one["is"])] = one
+    return found
+
+
+def void_records(where: RunFolder) -> int:
+    """How many records of the order topic did not count. Many mean that somebody else writes to it."""
+    return max((int(one.get("void", {}).get("records", 0)) for one in said(where).values()), default=0)
 
 
 def _kazoo(where: RunFolder, settings: RunSettings, common: Sequence[str]) -> dict[str, Sequence[str]]:
