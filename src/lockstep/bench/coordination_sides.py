@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -44,10 +44,11 @@ class Side(Ensemble):
     name: str
 
     def __init__(
-        self, name: str, folder: Path, *, servers: int, variant: str = "rtzk", options: Sequence[str] = ()
+        self, name: str, folder: Path, *, servers: int, variant: str = "rtzk", tick_ms: int = TICK_MS
     ) -> None:
-        super().__init__(folder, servers=servers, tick_ms=TICK_MS, variant=variant, options=options)
+        super().__init__(folder, servers=servers, tick_ms=tick_ms, variant=variant)
         self.name = name
+        self.tick_ms = tick_ms
 
     def strike(self, server: int) -> float:
         """kill -9, without waiting; returns when. `bury` must follow."""
@@ -90,15 +91,16 @@ class OurSide(Side):
         servers: int,
         variant: str = "rtzk",
         slow_disk: float = 0.0,
+        tick_ms: int = TICK_MS,
     ) -> None:
-        super().__init__(name, folder, servers=servers, variant=variant)
+        super().__init__(name, folder, servers=servers, variant=variant, tick_ms=tick_ms)
         self._variant = variant
         self._slow_disk = slow_disk
 
     def start_server(self, server: int) -> None:
         command = [sys.executable, "-m", "lockstep.bench.coordination_server", str(server)]
         command += [membership.format_list(self.members), str(self.folder / str(server)), self._variant]
-        command += [str(TICK_MS), str(self._slow_disk), str(self._marks_file(server))]
+        command += [str(self.tick_ms), str(self._slow_disk), str(self._marks_file(server))]
         self._processes[server] = process.launch(command, log=self.folder / f"server-{server}.log")
 
     def marks(self, since: float) -> list[Mark]:

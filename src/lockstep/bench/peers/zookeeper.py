@@ -57,8 +57,10 @@ _LINE = re.compile(r"(\d{13}) [A-Z]+ (.*)")
 class ZooKeeper(Side):
     """`servers` processes of ZooKeeper. They die with this process."""
 
-    def __init__(self, folder: Path, *, servers: int, name: str = "zookeeper") -> None:
-        super().__init__(name, folder, servers=servers)
+    def __init__(
+        self, folder: Path, *, servers: int, name: str = "zookeeper", tick_ms: int = TICK_MS
+    ) -> None:
+        super().__init__(name, folder, servers=servers, tick_ms=tick_ms)
         self._election_ports = dict(zip(self.members, free_ports(servers), strict=True))
         self._java = str(java.find().java)
         self._classpath = ":".join(_jars())
@@ -88,7 +90,7 @@ class ZooKeeper(Side):
 
     def _configuration(self, server: int) -> str:
         lines = [
-            f"tickTime={TICK_MS}",
+            f"tickTime={self.tick_ms}",
             "initLimit=40",
             "syncLimit=20",
             f"dataDir={self.folder / str(server) / 'data'}",
