@@ -86,3 +86,13 @@ def test_a_checkpoint_tells_where_its_last_commit_is(tmp_path: Path) -> None:
         if batch < 10:
             (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
     assert position.committed(tmp_path) == (9, [position.Position("payments", 9, {0: 900})])
+    assert position.committed(tmp_path, back=1) == (8, [position.Position("payments", 8, {0: 800})])
+    assert position.committed(tmp_path, back=7) == (8, [position.Position("payments", 8, {0: 800})])
+    assert sorted(position.positions(tmp_path)) == [8, 9]
+
+
+def test_of_two_positions_the_later_has_the_larger_numbers() -> None:
+    at = position.Place(5, 2, (10, 20), 30, 1, (10, 20), 0, 0)
+    stage = position.Deduplicated(at, ({}, None))
+    assert position.Position("a+b", -1, {1: stage, 0: 7}).upcoming == {0: 7, 1: 32}
+    assert position.merge_place(stage) == at

@@ -2,10 +2,13 @@
 
 Versioned JSON, the same on every site: for each shard the place of the first record that was not read yet, and the
 sealed batch that ends there (-1 at the origin and in real time). A place is an offset under order `partition`, and
-a position of the merge where an order topic is followed.
+a position of the merge where an order topic is followed. In real time, the place of a stage's input comes with what
+was accepted before it, since all sites write there.
 """
 
+import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +35,44 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Queue and offset in turn."""
 
 
+class Deduplicated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A place in topics that all sites write to: `io.lockstep.order.Place.Deduplicated`."""
+
+    at: int | Place
+    marks: tuple[dict[str, tuple[int, int]] | None, ...]
+    """Of each queue, `shard/reducer` to the last that was accepted; None where a queue is not deduplicated."""
+
+
+Somewhere = int | Place | Deduplicated
+
+
 class Position(msgspec.Struct, frozen=True):
     topic: str
     seal: int
-    positions: dict[int, int | Place]
+    positions: dict[int, Somewhere]
     order: str = "partition"
+
+    @property
+    def upcoming(self) -> dict[int, int]:
+        """For each shard the `_sn` of its next input: of two positions the later one has the larger numbers."""
+        return {shard: upcoming(at) for shard, at in sorted(self.positions.items())}
+
+
+def merge_place(at: Somewhere) -> int | Place:
+    """The place without what was accepted before it."""
+    return at.at if isinstance(at, Deduplicated) else at
+
+
+def upcoming(at: Somewhere) -> int:
+    match merge_place(at):
+        case Place(sn=sn, done=done):
+            return sn + done
+        case int(offset):
+            return offset
 
 
 def encode(position: Position) -> str:
-    shards = {
-        str(shard): at if isinstance(at, int) else msgspec.to_builtins(at)
-        for shard, at in sorted(position.positions.items())
-    }
+    shards = {str(shard): msgspec.to_builtins(at) for shard, at in sorted(position.positions.items())}
     fields = {
         "version": VERSION,
         "order": position.order,
@@ -60,10 +89,13 @@ def decode(text: str) -> Position:
         fields: Any = json.loads(text)
         version = fields["version"]
         if version == VERSION:
-            return msgspec.convert(
-                {name: value for name, value in fields.items() if name != "version"}, Position, strict=False
+            return Position(
+                topic=msgspec.convert(fields["topic"], str),
+                seal=msgspec.convert(fields["seal"], int),
+                positions={int(shard): _place(at) for shard, at in fields["positions"].items()},
+                order=msgspec.convert(fields["order"], str),
             )
-    except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LockstepError(
             f"this is no position: {text[:200]}", hint="the checkpoint is not Lockstep's"
         ) from error
@@ -73,13 +105,44 @@ def decode(text: str) -> Position:
     )
 
 
-def committed(checkpoint: Path) -> tuple[int, list[Position]] | None:
-    """The newest batch that a checkpoint has committed, and where its inputs are; None before the first."""
-    batches = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*") if path.name.isdigit()]
-    for batch in sorted(batches, reverse=True):
-        try:
-            lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-        except FileNotFoundError:  # purged, or not copied
-            continue
-        return batch, [decode(line) for line in lines[2:] if line.startswith("{")]
-    return None
+def committed(checkpoint: Path, *, back: int = 0) -> tuple[int, list[Position]] | None:
+    """The newest batch that a checkpoint has committed, and where its inputs are; None before the first.
+
+    `back`: so many batches before that one, or the oldest there is.
+    """
+    known = (
+        known for batch in reversed(batches(checkpoint)) if (known := _at(checkpoint, batch)) is not None
+    )
+    found = None
+    for found in itertools.islice(known, back + 1):
+        pass
+    return found
+
+
+def batches(checkpoint: Path) -> list[int]:
+    """The numbers of the batches whose commits a checkpoint still knows, the newest last."""
+    try:
+        names = os.listdir(checkpoint / "commits")
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def positions(checkpoint: Path) -> dict[int, list[Position]]:
+    """Where the inputs were after each batch that is committed and still known."""
+    found = (_at(checkpoint, batch) for batch in batches(checkpoint))
+    return {one[0]: one[1] for one in found if one is not None}
+
+
+def _at(checkpoint: Path, batch: int) -> tuple[int, list[Position]] | None:
+    try:
+        lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    except FileNotFoundError:  # purged, or not copied
+        return None
+    return batch, [decode(line) for line in lines[2:] if line.startswith("{")]
+
+
+def _place(fields: Any) -> Somewhere:
+    if isinstance(fields, dict) and "marks" in fields:
+        return msgspec.convert(fields, Deduplicated)
+    return msgspec.convert(fields, int | Place)

@@ -16,7 +16,8 @@ public final class PositionTest {
         int[] queues = new int[next.length];
         for (int shard = 0; shard < next.length; shard++) {
             JsonNode at = positions.path(Integer.toString(shard));
-            queues[shard] = merged ? at.path("inputs").size() : 1;
+            JsonNode merge = at.has("at") ? at.path("at") : at;
+            queues[shard] = merged ? merge.path("inputs").size() : 1;
             next[shard] = Place.parse(at, queues[shard], merged);
         }
         String topic = vector.path("topic").asText();
