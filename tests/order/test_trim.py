@@ -10,7 +10,8 @@ from lockstep.log.errors import OffsetOutOfRange
 from lockstep.log.memory import MemoryLog
 from lockstep.order.merge import Input, Merge, Position
 from lockstep.order.records import Cut, decode, encode
-from lockstep.order.trim import SiteProgress, prefix, trim
+from lockstep.order.trim import SiteProgress, prefix
+from lockstep.order.trimming import trim
 
 
 def merged(cuts: int, *, taken: int) -> Merge:

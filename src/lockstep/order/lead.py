@@ -44,7 +44,7 @@ from lockstep.order.kazoo import (
 from lockstep.order.merge import Position
 from lockstep.order.pace import IDLE
 from lockstep.order.report import report_growth, report_void, say
-from lockstep.order.trim import path_of, recall
+from lockstep.order.trimming import path_of, recall
 
 logger = get_logger(__name__)
 
@@ -196,7 +196,7 @@ class Leader:
 
 
 async def trimmed_to(coordination: str, order_topic: str, shards: int) -> list[Position | None]:
-    """The position before which each shard's order topic may have been trimmed: see `trim.py`."""
+    """The position before which each shard's order topic may have been trimmed: see `trimming.py`."""
     async with Client(coordination) as client:
         return [await recall(client, order_topic, shard) for shard in range(shards)]
 

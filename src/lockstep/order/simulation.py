@@ -2,8 +2,8 @@
 
 Promises: one sequence at all replicas and over all their restarts, nothing lost, nothing repeated, and
 progress once faults stop. In some runs several nodes die for good: f of f + 1 sites, and of those that make the
-order all but one (section III claims that f > 1 needs nothing else). The planted bugs are subclasses that live
-here, so that the real classes carry no switches.
+order all but one (section III claims that f > 1 needs nothing else). In some the order topic is trimmed again and
+again. The planted bugs are in `planted.py`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,12 +12,12 @@ from typing import ClassVar
 
 import msgspec
 
-from lockstep.order.acceptance import Acceptance
-from lockstep.order.kazoo import Depose, Deposed, Elected, Orderer
+from lockstep.order.kazoo import Depose, Deposed, Elected, Orderer, by_priority, in_slices, in_turn
 from lockstep.order.liverobin import AskEnds, Ends, Generator
-from lockstep.order.merge import Input, Merge, Position
-from lockstep.order.records import Cut, Order, OrderRecord
+from lockstep.order.merge import Input, Position
+from lockstep.order.planted import ORDERERS, REPLICAS, TRIMMING
 from lockstep.order.replica import Replica
+from lockstep.order.trim import Prefix, SiteProgress, prefix
 from lockstep.protocol.machine import (
     ClientId,
     Deliver,
@@ -106,6 +106,9 @@ class OrderScenario(Scenario):
                 *rng.sample(self.maker_nodes, rng.randint(1, len(self.maker_nodes) - 1)),
             ]
         self.dead: set[NodeId] = set()
+        self.trims = rng.random() < 0.4 or bug in TRIMMING
+        self.base: Position | None = None
+        """Where the order topic begins, once it was trimmed."""
         self.appended = 0
 
     @property
@@ -121,7 +124,7 @@ class OrderScenario(Scenario):
         return Hosted(node, maker, self.ends, self.complain)
 
     def replica(self) -> Machine:
-        return _REPLICAS.get(self.bug or "", Replica)(ORDER, 0, self.queues)
+        return REPLICAS.get(self.bug or "", Replica)(ORDER, 0, self.queues)
 
     def complain(self, epoch: int) -> None:
         """A maker says that the leader of `epoch` is silent."""
@@ -154,6 +157,28 @@ class OrderScenario(Scenario):
             world.after(self.rng.randint(1, 50 * MILLISECOND), self._grow, queue, pace)
         for node in self.doomed:
             world.at(self.rng.randint(1, self.calm_at), self._die, node)
+        if self.trims:
+            world.after(self.rng.randint(1, 200 * MILLISECOND), self._trim)
+
+    def _trim(self) -> None:
+        """Delete what no site needs any more, now and then; a site that is dead for good needs nothing."""
+        world = self.world
+        assert world is not None
+        sites = [
+            SiteProgress(site, next(iter(world.nodes[site].disk.safe[-1:]), None))
+            for site in self.sites
+            if site not in self.dead
+        ]
+        found = self.prefix(sites)
+        if found is not None and world.log.available:
+            self.base = found.position
+            world.log.store.trim_now(ORDER, 0, found.position.order_offset)
+        world.after(self.rng.randint(1, 200 * MILLISECOND), self._trim)
+
+    def prefix(self, sites: list[SiteProgress]) -> Prefix | None:
+        if self.bug == "trimmed-too-far":
+            sites = sorted(sites, key=lambda one: one.oldest.order_offset if one.oldest else 0)[-1:]
+        return prefix(sites)
 
     def _die(self, node: NodeId) -> None:
         assert self.world is not None
@@ -220,10 +245,11 @@ class LiveRobin(OrderScenario):
 
     title = "LiveRobin: cuts and a deterministic merge, generators die"
     makers = "generator"
-    bugs = ("cut-not-monotone", "tie-by-arrival", "next-reset")
+    bugs = ("cut-not-monotone", "tie-by-arrival", "next-reset", "trimmed-too-far")
 
     def maker(self, node: NodeId, rank: int) -> Machine:
-        return Generator(node, ORDER, 0, self.starts, rank=rank)
+        offset = self.base.order_offset if self.base is not None else 0
+        return Generator(node, ORDER, 0, self.starts, rank=rank, order_offset=offset)
 
 
 class KaZoo(OrderScenario):
@@ -232,16 +258,32 @@ class KaZoo(OrderScenario):
 
     title = "KaZoo: orders by an elected leader, leaders die and linger as zombies"
     makers = "orderer"
-    bugs = ("published-twice", "zombie-append", "before-read-back")
+    bugs = ("published-twice", "zombie-append", "before-read-back", "position-forgotten")
 
     def __init__(self, rng: Random, bug: str | None = None) -> None:
         super().__init__(rng, bug)
         self.epoch = 0
         self.leader: NodeId | None = None
+        self.cap = rng.choice((3, 1000))
+        self.recent = rng.choice((0, 1, 3))
+        self.policy = rng.choice((in_turn, by_priority(1), in_slices(2)))
 
     def maker(self, node: NodeId, rank: int) -> Machine:
-        orderer = _ORDERERS.get(self.bug or "", Orderer)
-        return orderer(node, ORDER, 0, self.starts, patience=50)
+        orderer = ORDERERS.get(self.bug or "", Orderer)
+        position = self.base
+        if position is not None and self.bug == "position-forgotten":
+            position = msgspec.structs.replace(position, inputs=self.starts, version=0)
+        return orderer(
+            node,
+            ORDER,
+            0,
+            self.starts,
+            patience=50,
+            cap=self.cap,
+            recent=self.recent,
+            policy=self.policy,
+            position=position,
+        )
 
     def begin(self, world: World) -> None:
         super().begin(world)
@@ -274,129 +316,3 @@ class KaZoo(OrderScenario):
         if before is not None and before != self.leader:
             delay = self.rng.randint(1, 200 * MILLISECOND)
             world.after(delay, world.command, before, "coordination", 0, Deposed())
-
-
-class _CutAsIs(Acceptance):
-    """Planted: a cut counts as it stands, also when it lies behind the one before."""
-
-    def _decide(self, record: OrderRecord | None) -> OrderRecord | None:
-        match record:
-            case Cut(ends=ends) if len(ends) == self.queues and ends != self.ends:
-                self.ends = ends
-                return record
-        return super()._decide(record)
-
-
-class _AnyEpoch(Acceptance):
-    """Planted: the epoch of an order is not looked at."""
-
-    def _decide(self, record: OrderRecord | None) -> OrderRecord | None:
-        match record:
-            case Order(version=version) if version == self.version + 1:
-                self.version = version
-                return record
-        return super()._decide(record)
-
-
-class _NoVersions(Acceptance):
-    """Planted: orders carry no version, as in the code that the paper's authors published."""
-
-    def _decide(self, record: OrderRecord | None) -> OrderRecord | None:
-        match record:
-            case Order(epoch=epoch) if epoch == self.epoch:
-                return record
-        return super()._decide(record)
-
-
-class _MergeCutAsIs(Merge):
-    acceptance_class = _CutAsIs
-
-    def _begin(self) -> None:
-        ends = self._pending[0][1].ends
-        self.inputs = [min(at, end) for at, end in zip(self.inputs, ends, strict=True)]
-        super()._begin()
-
-
-class _MergeAnyEpoch(Merge):
-    acceptance_class = _AnyEpoch
-
-
-class _MergeNoVersions(Merge):
-    acceptance_class = _NoVersions
-
-
-class _MergeNextReset(Merge):
-    """Planted: `next` is the first queue again after a restart."""
-
-    @classmethod
-    def at(cls, position: Position) -> "Merge":
-        return super().at(msgspec.structs.replace(position, next=0))
-
-
-class _ReplicaCutAsIs(Replica):
-    merge_class = _MergeCutAsIs
-
-
-class _ReplicaAnyEpoch(Replica):
-    merge_class = _MergeAnyEpoch
-
-
-class _ReplicaNoVersions(Replica):
-    merge_class = _MergeNoVersions
-
-
-class _ReplicaNextReset(Replica):
-    merge_class = _MergeNextReset
-
-
-class _ReplicaByArrival(Replica):
-    """Planted: within a cut, whichever input has arrived goes first."""
-
-    def _deliver(self) -> Effects:
-        merge = self._merge
-        for queue, end in enumerate(merge.accepted.ends):
-            while merge.inputs[queue] < min(end, self._arrived[queue]):
-                yield Deliver(Input(queue, merge.inputs[queue], merge.sn))
-                merge.inputs[queue] += 1
-                merge.sn += 1
-
-
-class _ReplicaTold(Replica):
-    """Planted: the leader's own replica follows an order before it has been read back."""
-
-    def on_message(self, sender: NodeId, message: Message) -> Effects:
-        if isinstance(message, Order):
-            self._merge.follow(0, message)
-        return self._deliver()
-
-
-class _OrdererNoVersions(Orderer):
-    """Planted: a new leader publishes before it has read back its claim."""
-
-    acceptance_class = _NoVersions
-
-    @property
-    def leads(self) -> bool:
-        return self._epoch >= self._accepted.epoch > 0
-
-
-class _OrdererTelling(Orderer):
-    def _publish(self) -> Effects:
-        for effect in super()._publish():
-            yield effect
-            if self._in_flight is not None:
-                yield Send("site-1", self._in_flight)
-
-
-_REPLICAS: dict[str, type[Replica]] = {
-    "cut-not-monotone": _ReplicaCutAsIs,
-    "tie-by-arrival": _ReplicaByArrival,
-    "next-reset": _ReplicaNextReset,
-    "published-twice": _ReplicaNoVersions,
-    "zombie-append": _ReplicaAnyEpoch,
-    "before-read-back": _ReplicaTold,
-}
-_ORDERERS: dict[str, type[Orderer]] = {
-    "published-twice": _OrdererNoVersions,
-    "before-read-back": _OrdererTelling,
-}

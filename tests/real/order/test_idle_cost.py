@@ -8,10 +8,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from lockstep import process
 from lockstep.log.kafka import KafkaLog
 from lockstep.order.pace import CALM
 from lockstep.order.records import Cut, decode
+
+pytestmark = pytest.mark.real
 
 BAR = 0.05
 """Of a core, for all of them together."""

@@ -20,12 +20,16 @@ from lockstep.coordination.client import Client
 from lockstep.coordination.ensemble import Ensemble
 from lockstep.log.kafka import KafkaLog
 from lockstep.order.acceptance import Acceptance
+from lockstep.order.candidacy import Candidacy
 from lockstep.order.inputs import Shard
 from lockstep.order.merge import Input
-from lockstep.order.records import Claim, Order, decode
+from lockstep.order.records import Claim, Order, decode, encode
 from lockstep.order.replica import Replica
-from lockstep.order.trim import SiteProgress, remember, trim
+from lockstep.order.trim import SiteProgress
+from lockstep.order.trimming import remember, trim
 from lockstep.protocol.host import Host
+
+pytestmark = pytest.mark.real
 
 TAKE_OVER_SECONDS = 0.25
 FREEZE_SECONDS = 1.0
@@ -210,3 +214,67 @@ async def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+def test_a_leader_says_so_when_the_topic_has_seen_higher_epochs_than_the_service_gives(
+    bootstrap_servers: str, ensemble: Ensemble, tmp_path: Path
+) -> None:
+    """The coordination service was set up anew: without a word, no order would ever count again."""
+    shard = Shard.parse("kazoo-old:0")
+    leaders = Leaders(bootstrap_servers, ensemble, "kazoo-old-order", shard, tmp_path)
+
+    async def prepare() -> None:
+        async with KafkaLog(bootstrap_servers) as log:
+            for topic in ("kazoo-old", "kazoo-old-order"):
+                await log.create_topic(topic)
+            await log.append("kazoo-old-order", 0, encode(Claim(1 << 60, "of another age")))
+
+    asyncio.run(prepare())
+    try:
+        leaders.start("leader-1")
+        assert leaders.running["leader-1"].wait(30) == 1
+    finally:
+        leaders.stop()
+    assert "begin a run with another order topic" in (tmp_path / "leader-1.log").read_text()
+
+
+def test_a_leader_that_was_not_heard_yet_is_warned_before_it_is_deposed(ensemble: Ensemble) -> None:
+    async def run() -> None:
+        told: list[tuple[str, int]] = []
+
+        def candidacy(name: str) -> Candidacy:
+            return Candidacy(
+                ensemble.connect_string,
+                "/orders/warned",
+                name,
+                elected=lambda epoch: told.append((name, epoch)),
+                deposed=lambda: told.append((name, 0)),
+            )
+
+        first, second = candidacy("first"), candidacy("second")
+        standing = [asyncio.ensure_future(first.run())]
+        try:
+            await _until(lambda: len(told) == 1)
+            standing.append(asyncio.ensure_future(second.run()))
+            epoch = told[0][1]
+            async with Client(ensemble.connect_string) as client:
+                async with asyncio.timeout(10):
+                    while len(await client.children("/orders/warned")) < 2:
+                        await asyncio.sleep(0.01)
+                await second.depose(epoch - 1)
+                await client.sync()
+                assert await first.stands(), "its claim may be on the way"
+                await first.depose(epoch - 1)
+                assert await first.stands(), "nobody deposes itself"
+                await second.depose(epoch - 1)
+            await _until(lambda: ("first", 0) in told and max(told)[0] == "second")
+            assert max(told)[1] > epoch
+            async with asyncio.timeout(10):
+                while not await first.stands():
+                    await asyncio.sleep(0.01)
+        finally:
+            for task in standing:
+                task.cancel()
+            await asyncio.gather(*standing, return_exceptions=True)
+
+    asyncio.run(run())
