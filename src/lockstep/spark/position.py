@@ -2,13 +2,11 @@
 
 Versioned JSON, the same on every site: for each shard the place of the first record that was not read yet, and the
 sealed batch that ends there (-1 at the origin and in real time). A place is an offset under order `partition`, and
-a position of the merge where an order topic is followed. In real time, the place of a stage's input comes with what
+a position of the merge where an order topic is followed. In real time, the place in a stage topic comes with what
 was accepted before it, since all sites write there.
 """
 
-import itertools
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -110,22 +108,22 @@ def committed(checkpoint: Path, *, back: int = 0) -> tuple[int, list[Position]] 
 
     `back`: so many batches before that one, or the oldest there is.
     """
-    known = (
-        known for batch in reversed(batches(checkpoint)) if (known := _at(checkpoint, batch)) is not None
-    )
     found = None
-    for found in itertools.islice(known, back + 1):
-        pass
+    for batch in reversed(batches(checkpoint)):
+        if (one := _at(checkpoint, batch)) is not None:
+            found = one
+            if back == 0:
+                break
+            back -= 1
     return found
 
 
 def batches(checkpoint: Path) -> list[int]:
     """The numbers of the batches whose commits a checkpoint still knows, the newest last."""
     try:
-        names = os.listdir(checkpoint / "commits")
+        return sorted(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     except FileNotFoundError:
         return []
-    return sorted(int(name) for name in names if name.isdigit())
 
 
 def positions(checkpoint: Path) -> dict[int, list[Position]]:
