@@ -20,6 +20,7 @@ EXPERIMENTS: dict[str, str] = {
     "mib2": "The paper's MiB 2: one task that merges 1 to 4 partitions, five configurations.",
     "mib3": "The paper's MiB 3: two sources, 10 to 10,000 events a second against 5, five configurations.",
     "heartbeat": "LiveRobin's period from 2 to 100 ms over a chain of 1 to 4 tasks.",
+    "bettercloud": "The paper's BetterCloud at 1,000 and 5,000 events a second, a kill in every configuration.",
     "coordination": "Leader kills at 3, 5 and 7 servers, each variant beside ZooKeeper 3.9.5; throughput, memory.",
     "coordination-kafka": "Kafka 3.9.1 on our ensemble and on ZooKeeper 3.9.5 while leaders and brokers die.",
     "coordination-soak": "Ten minutes of full load over a million nodes, and no election.",
