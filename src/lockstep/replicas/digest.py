@@ -3,7 +3,7 @@
 Every (output partition, shard, reducer) is cut into ranges of `span` sequence numbers. For each range and site
 we keep a count and the sum and xor of 64-bit hashes of its records: constant memory, whatever the order. A
 range is compared once two sites are past it. What a site writes a second time after a restart is not counted
-again. A first range that a site joined in the middle (a copied checkpoint) is not compared.
+again. What lies before the place at which a site joined with a copied checkpoint is not compared (`joined`).
 
 On a difference the log decides: `locate` finds the first sequence number whose records differ, and both
 records. Two sites have no majority: this says that they differ, not who is right.
@@ -11,7 +11,7 @@ records. Two sites have no majority: this says that they differ, not who is righ
 Pure: records are given by `add`, findings come back; no Kafka in here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -119,11 +119,18 @@ class Comparator:
         self._seen: dict[tuple[str, int], Marks] = {}
         self._tracks: dict[Sequence, dict[str, _Track]] = {}
         self._compared: dict[tuple[Sequence, str, str], int] = {}
+        self._joined: dict[tuple[str, int], int] = {}
         self._open = 0
         self.compared = 0
         self.dropped = 0
         self.latest: dict[str, dict[int, int]] = {}
         """site -> shard -> highest `_sn` whose output was seen."""
+
+    def joined(self, site: str, begins: Mapping[int, int]) -> None:
+        """By shard: what the site lacks before this number, others wrote. To be told before what it wrote then."""
+        for shard, first in begins.items():
+            place = (site, shard)
+            self._joined[place] = max(first, self._joined.get(place, 0))
 
     def add(self, record: Sighting) -> list[Suspicion]:
         marks = self._seen.get((record.site, record.partition))
@@ -169,7 +176,8 @@ class Comparator:
             level = settling and mine.mark == track.mark
             end = min(mine.current, track.current) + level
             pair = (sequence, min(site, other), max(site, other))
-            begin = max(self._whole_from(mine, tracks), self._whole_from(track, tracks))
+            whole = (self._whole_from(*one, sequence) for one in ((site, mine), (other, track)))
+            begin = max(whole)
             begin = max(begin, self._compared.get(pair, 0))
             for number in sorted({*mine.ranges, *track.ranges}):
                 if begin <= number < end:
@@ -178,10 +186,14 @@ class Comparator:
         self._forget(sequence)
         return found
 
-    def _whole_from(self, track: _Track, tracks: dict[str, _Track]) -> int:
+    def _whole_from(self, site: str, track: _Track, sequence: Sequence) -> int:
         """The first range of which all was seen. Only who began where the run began has a whole first one."""
-        began_with_run = self._from_start and track.first_range == min(t.first_range for t in tracks.values())
-        return track.first_range if began_with_run else track.first_range + 1
+        began_with_run = self._from_start and track.first_range == min(
+            one.first_range for one in self._tracks[sequence].values()
+        )
+        seen = track.first_range if began_with_run else track.first_range + 1
+        joined = self._joined.get((site, int.from_bytes(sequence[1][:4], "big", signed=True)), 0)
+        return max(seen, -(-joined // self._span))
 
     def _judge(
         self, sequence: Sequence, number: int, one: tuple[str, _Track], two: tuple[str, _Track]

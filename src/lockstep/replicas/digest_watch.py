@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from lockstep.observe import logger as logs
 from lockstep.replicas.client_options import client_options
 from lockstep.replicas.deduplicate import well_formed
 from lockstep.replicas.digest import Comparator, Divergence, Sighting, Suspicion, locate
+from lockstep.replicas.join import begins
 from lockstep.replicas.layout import RunFolder, write_json
 from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.settings import RunSettings
@@ -36,7 +37,10 @@ _LOCATE_SECONDS = 20.0
 
 
 class DigestWatch:
-    def __init__(self, settings: dict[str, Any], topic: str, partitions: int) -> None:
+    def __init__(
+        self, settings: dict[str, Any], topic: str, partitions: int, joins: "Joins | None" = None
+    ) -> None:
+        self._joins = joins
         self._settings = {
             **settings,
             "enable.auto.commit": False,
@@ -61,6 +65,9 @@ class DigestWatch:
         first = self._consumer.poll(timeout)
         messages = [] if first is None else [first, *self._consumer.consume(_BATCH, 0)]
         found: list[Suspicion] = []
+        if messages and self._joins is not None:  # noted before the first record that a joined site writes
+            for site, begins in self._joins.news():
+                self.comparator.joined(site, begins)
         for message in messages:
             record = sighting(message)
             if record is not None:
@@ -110,6 +117,25 @@ class DigestWatch:
             reader.close()
 
 
+class Joins:
+    """Where sites began that took the checkpoint of another one."""
+
+    def __init__(self, run: RunFolder, sites: Sequence[str], stage: str) -> None:
+        self._folders = {site: run.site(site) for site in sites}
+        self._stage = stage
+        self._seen: dict[str, int] = {}
+
+    def news(self) -> Iterator[tuple[str, dict[int, int]]]:
+        for site, folder in self._folders.items():
+            try:
+                written = folder.copied.stat().st_mtime_ns
+            except FileNotFoundError:
+                continue
+            if self._seen.get(site) != written:
+                self._seen[site] = written
+                yield site, begins(folder, self._stage)
+
+
 def sighting(message: Any) -> Sighting | None:
     if message.error() is not None:
         return None
@@ -139,7 +165,8 @@ def main(arguments: list[str] | None = None) -> int:
         manifest = next(stage for stage in manifest.stages if stage.pipeline == given.stage)
     connection = {**client_options(settings.kafka_options), "bootstrap.servers": settings.bootstrap_servers}
     try:
-        watch = DigestWatch(connection, manifest.output.topic, manifest.output.partitions)
+        joins = Joins(run, settings.site_names, given.stage)
+        watch = DigestWatch(connection, manifest.output.topic, manifest.output.partitions, joins)
         reported = 0.0
         while True:
             watch.step(0.1)

@@ -5,7 +5,7 @@
 <run>/manifest.json         what is frozen for the life of the run
 <run>/engine.json           the engine that the first site to get there chose, and why
 <run>/broker/               the embedded broker, if the run has one
-<run>/sites/site-1/         pid, status.json, site.log, checkpoint/
+<run>/sites/site-1/         pid, status.json, site.log, checkpoint/; copied.json if it began with a copy
 <run>/orders/generator-1/    what makes the order, if the run has one of its own
 <run>/egress/ , <run>/digest/
 """
@@ -93,6 +93,12 @@ class RunFolder:
     def site(self, name: str) -> "ProcessFolder":
         return ProcessFolder(self.path / "sites" / name)
 
+    def all_sites(self) -> "dict[str, ProcessFolder]":
+        """Those that have a folder, also of an earlier life of the run that had more of them."""
+        folder = self.path / "sites"
+        found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        return {name: self.site(name) for name in found}
+
 
 @dataclass(frozen=True)
 class ProcessFolder:
@@ -119,6 +125,11 @@ class ProcessFolder:
     def checkpoint_of(self, stage: str) -> Path:
         """Of a stage before the last, by its name; the last one's has none in it."""
         return self.path / f"checkpoint{'-' if stage else ''}{stage}"
+
+    @property
+    def copied(self) -> Path:
+        """Where a site began that took the checkpoint of another one."""
+        return self.path / "copied.json"
 
     @property
     def last_words(self) -> Path:

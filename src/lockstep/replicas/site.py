@@ -5,7 +5,8 @@ What it writes twice by that, nobody downstream notices. In order:
 
 1. Report `starting`; load the pipeline; build the session; choose the engine (the first site to get there
    writes it down, the others take it) and let the determinism guard look at the plan.
-2. Wait until a query that starts now has its batch boundaries apart from those of the other sites.
+2. Wait until a query that starts now has its batch boundaries apart from those of the other sites. A site
+   without a checkpoint takes a copy of another one's (`join.py`).
 3. Start the query, report `running` with batch, phase and positions every 250 ms, from here on alone:
    no supervisor is needed for outputs to flow.
 4. When the query ends, the JVM is gone, or SIGTERM comes: die, with all that this process started.
@@ -209,6 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) -> None:
     # Imported here: a status file with a reason exists before PySpark has a chance to fail.
+    from lockstep.replicas.join import join
     from lockstep.replicas.stages import stages_of
     from lockstep.spark import engine as engines
     from lockstep.spark import session
@@ -254,6 +256,8 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
         reporter.update(state="waiting for its phase")
         time.sleep(delay)
     crash_point("site.before-query")
+    if joined := join(run, site, {stage.name: how.engine for stage, how in zip(stages, chosen, strict=True)}):
+        reporter.update(joined=joined)
     queries = [engines.start(spark, one.pipeline, how) for one, how in zip(stages, chosen, strict=True)]
     local = (settings.master or "local").startswith("local")
     if local:  # on a cluster the readers, and what they know of their progress, are in other JVMs
