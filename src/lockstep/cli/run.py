@@ -60,6 +60,9 @@ def run(
         str | None, typer.Option(help="Also write every output once to this topic, exactly once (egress).")
     ] = None,
     digests: Annotated[bool, typer.Option(help="Compare the sites' outputs while they run.")] = True,
+    trim_seconds: Annotated[
+        float, typer.Option(help="Seconds between trimmings of order and stage topics; 0 keeps everything.")
+    ] = 60.0,
     tied: Annotated[
         bool, typer.Option("--tied/--detach", help="Whether sites die with this command if it is killed.")
     ] = False,
@@ -94,6 +97,7 @@ def run(
             output_partitions=output_partitions,
             clean=clean,
             digests=digests,
+            trim_seconds=trim_seconds,
             detach=not tied,
             folder=folder,
             wait=False,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from lockstep.errors import LockstepError
 from lockstep.observe import logger as logs
@@ -44,7 +44,7 @@ class DigestWatch:
         self._settings = {
             **settings,
             "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "error",
             "group.id": f"{topic}.digest",
             "queued.max.messages.kbytes": 16384,
         }
@@ -69,6 +69,8 @@ class DigestWatch:
             for site, begins in self._joins.news():
                 self.comparator.joined(site, begins)
         for message in messages:
+            if message.error() is not None and message.error().code() == KafkaError._AUTO_OFFSET_RESET:
+                raise KafkaException(message.error())  # trimmed unread: a new watch begins at the end
             record = sighting(message)
             if record is not None:
                 found += self.comparator.add(record)

@@ -30,7 +30,8 @@ from lockstep.replicas.layout import RunFolder, check_name, order_topic, read_js
 from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.notebook import write_module
 from lockstep.replicas.settings import Engine, Order, Policy, RunSettings
-from lockstep.replicas.supervisor import START_SECONDS, Child, Supervisor, own_command, take_lock
+from lockstep.replicas.supervisor import START_SECONDS, TRIMMER, Child, Supervisor, own_command, take_lock
+from lockstep.replicas.trim_plan import readers_of
 from lockstep.spark.pipeline import Pipeline, load_stages
 
 _BROKER_SECONDS = 60.0
@@ -139,6 +140,7 @@ def run(
     output_partitions: int | None = None,
     clean: str | None = None,
     digests: bool = True,
+    trim_seconds: float = 60.0,
     detach: bool = False,
     folder: Path | None = None,
     wait: bool = True,
@@ -167,6 +169,7 @@ def run(
         output_partitions=output_partitions,
         clean=clean,
         digests=digests,
+        trim_seconds=trim_seconds,
     )
     lock = take_lock(where)
     broker: Child | None = None
@@ -191,6 +194,11 @@ def run(
         write_options(where.kafka_options, client_options(settings.kafka_options))
         for role, command in orders.commands(where, settings, manifest, stages).items():
             supervisor.add(role, where.orders(role), command, reports=False)
+        readers = readers_of(manifest, stages)
+        readers.write(where.readers)
+        if readers.anything and trim_seconds:
+            command = own_command("lockstep.replicas.trim_watch", "--run-folder", str(where.path))
+            supervisor.add(TRIMMER, where.orders(TRIMMER), command)
         if clean is not None:
             supervisor.add("egress", where.egress, egress_command(where, settings, manifest))
         if digests and sites > 1:

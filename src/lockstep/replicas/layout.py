@@ -6,7 +6,8 @@
 <run>/engine.json           the engine that the first site to get there chose, and why
 <run>/broker/               the embedded broker, if the run has one
 <run>/sites/site-1/         pid, status.json, site.log, checkpoint/; copied.json if it began with a copy
-<run>/orders/generator-1/    what makes the order, if the run has one of its own
+<run>/orders/generator-1/   what makes the order, if the run has one of its own; what trims it
+<run>/readers.json          who reads which of the run's own topics
 <run>/egress/ , <run>/digest/
 """
 
@@ -84,6 +85,11 @@ class RunFolder:
     def orders(self, name: str) -> "ProcessFolder":
         """A process that makes the order: a generator, a leader, the coordination service."""
         return ProcessFolder(self.path / "orders" / name)
+
+    @property
+    def readers(self) -> Path:
+        """Who reads which topic of the run, for whoever trims them."""
+        return self.path / "readers.json"
 
     def others(self) -> "list[ProcessFolder]":
         """Digests and what makes the order, as far as there are any."""

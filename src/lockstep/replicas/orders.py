@@ -94,12 +94,20 @@ def void_records(where: RunFolder) -> int:
     return max((int(one.get("void", {}).get("records", 0)) for one in said(where).values()), default=0)
 
 
+def coordination(where: RunFolder, settings: RunSettings, manifest: Manifest) -> str | None:
+    """Where the coordination service of a run is; None if its order needs none."""
+    kazoo = any(frozen.order == "kazoo" for frozen in manifest.all_stages)
+    return _ensemble(where, settings) if kazoo else None
+
+
+def _ensemble(where: RunFolder, settings: RunSettings) -> str:
+    return settings.coordination or ",".join(str(member.client) for member in _members(where).values())
+
+
 def _kazoo(where: RunFolder, settings: RunSettings, common: Sequence[str]) -> dict[str, Sequence[str]]:
     commands: dict[str, Sequence[str]] = {}
-    coordination = settings.coordination
-    if coordination is None:
+    if settings.coordination is None:
         members = _members(where)
-        coordination = ",".join(str(member.client) for member in members.values())
         for server in members:
             commands[f"coordination-{server}"] = own_command(
                 "lockstep",
@@ -109,7 +117,7 @@ def _kazoo(where: RunFolder, settings: RunSettings, common: Sequence[str]) -> di
     for number in range(1, LEADERS + 1):
         name = f"leader-{number}"
         commands[name] = own_command(
-            "lockstep.order.lead", "--name", name, "--coordination", coordination, *common
+            "lockstep.order.lead", "--name", name, "--coordination", _ensemble(where, settings), *common
         )
     return commands
 

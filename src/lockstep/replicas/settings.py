@@ -37,6 +37,8 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clean: str | None = None
     """The topic that an egress writes once, if one is wanted."""
     digests: bool = True
+    trim_seconds: float = 60.0
+    """Between two trimmings of order and stage topics behind all checkpoints; 0: they keep everything."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -50,6 +52,10 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UsageError(f"no policy is called {self.on_divergence!r}", hint="warn or stop")
         if self.batch_ms is not None and not 100 <= self.batch_ms <= 3_600_000:
             raise UsageError(f"a batch of {self.batch_ms} ms is out of bounds", hint="100 ms to an hour")
+        if self.trim_seconds and not 0.1 <= self.trim_seconds <= 86_400:
+            raise UsageError(
+                f"trimming every {self.trim_seconds} s is out of bounds", hint="0.1 s to a day; 0 for never"
+            )
 
     @property
     def site_names(self) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ from lockstep.replicas.settings import RunSettings
 logger = get_logger(__name__)
 
 START_SECONDS = 180.0
+TRIMMER = "trimmer"
+"""What trims the run's topics: like the digests, a run can do without it."""
 _TICK_SECONDS = 0.05
 _BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 _GIVE_UP_AFTER = 5
@@ -289,7 +291,7 @@ class Supervisor:
     def _can_do_without(self, child: Child) -> bool:
         """Outputs flow as long as one site runs: a run is not given up because another cannot come (back)."""
         if child.name not in self.sites:
-            return child.name.startswith("digest")
+            return child.name.startswith(("digest", TRIMMER))
         others = [one for one in self.sites.values() if one is not child and one.state == "running"]
         settled = any(one.adopted or time.monotonic() - one.began > _SETTLED_SECONDS for one in others)
         return settled or (child.ran and bool(others))
