@@ -4,7 +4,8 @@ The paper fed 5,000 events a second into many machines. Here one machine of two 
 first thing measured is the highest rate that the heaviest side of an experiment still carries; all sides get that.
 """
 
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lockstep.bench.paper import P
 from lockstep.bench.plots import grouped_boxes
 from lockstep.bench.probe import summary
 from lockstep.bench.report import Report
+from lockstep.log.broker import Broker
 from lockstep.observe.percentiles import median, quantiles
 
 LADDER = (100, 250, 500, 1000, 2000, 5000)
@@ -26,6 +28,41 @@ ROUNDS = {True: 1, False: 5}
 CARRIED_MS = 250.0
 """A rate is carried if the median of its last second is below this: a queue that grows soon has more."""
 _TRY_SECONDS = 6.0
+
+
+Where = tuple[str, Path]
+"""The broker and the folder of an experiment."""
+Make = Callable[[str, Where, Any, int], ChainSide]
+"""(name, where, row, value) to a side: a row is a line of the table, the value is what varies."""
+
+
+def sweep(
+    report: Report,
+    varied: str,
+    rows: Sequence[Any],
+    values: Sequence[int],
+    make: Make,
+    *,
+    heaviest: tuple[Any, int],
+    paper: Mapping[Any, Mapping[int, P]],
+    console: Console,
+) -> Report:
+    """Measure each row at each value, the rows by turns, at the highest rate that the heaviest side carries."""
+    grid = Grid(varied)
+    with (
+        tempfile.TemporaryDirectory(prefix="lockstep-bench-") as name,
+        Broker(Path(name) / "broker") as broker,
+    ):
+        where = (broker.bootstrap_servers, Path(name))
+        with make("heaviest", where, *heaviest) as side:
+            rate = highest_rate(side, console)
+        for round_number in range(ROUNDS[report.quick]):
+            for value in values:
+                for row in turned(rows, round_number):
+                    with make(f"{row}-{value}-r{round_number + 1}", where, row, value) as side:
+                        grid.add(str(row), value, measure(side, rate, report.quick, report, console))
+    grid.finish(report, rate, report.quick, paper, console)
+    return report
 
 
 def highest_rate(side: ChainSide, console: Console) -> int:
