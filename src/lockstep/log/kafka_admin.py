@@ -98,8 +98,9 @@ class Admin:
         while True:
             described = await self._described(topic)
             if described is not None and all(part.leader is not None for part in described.partitions):
-                await self.offsets(topic, first=False)
-                return
+                with contextlib.suppress(UnknownTopic):  # by a broker that has not heard of it yet
+                    await self.offsets(topic, first=False)
+                    return
             if asyncio.get_running_loop().time() > deadline:
                 raise Unavailable(f"topic {topic} was created but has no leader yet")
             await asyncio.sleep(0.01)
