@@ -98,9 +98,11 @@ class Admin:
         while True:
             described = await self._described(topic)
             if described is not None and all(part.leader is not None for part in described.partitions):
-                with contextlib.suppress(UnknownTopic):  # by a broker that has not heard of it yet
+                try:
                     await self.offsets(topic, first=False)
                     return
+                except (UnknownTopic, TopicDeleted, Unavailable):
+                    self.known.pop(topic, None)  # asked a broker that has not heard of it yet
             if asyncio.get_running_loop().time() > deadline:
                 raise Unavailable(f"topic {topic} was created but has no leader yet")
             await asyncio.sleep(0.01)
