@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 import lockstep
 from lockstep import process
 from lockstep.bench.peers import plain_bettercloud
-from lockstep.bench.sides import create_topics, plain_consumer, values
+from lockstep.bench.sides import create_topics, kill_tree, plain_consumer, values
 from lockstep.errors import LockstepError, UsageError
 from lockstep.replicas.job import Job
 from lockstep.replicas.layout import RunFolder
@@ -228,7 +228,7 @@ class PlainSide(Side):
 
     def end(self) -> None:
         for site in self._sites.values():
-            process.kill(site)
+            _kill(site)
         if "_consumer" in self.__dict__:
             self._consumer.close()
 
@@ -241,7 +241,7 @@ class PlainSide(Side):
 
     def kill(self) -> str:
         site = self._names[0]
-        process.kill(self._sites[site])
+        _kill(self._sites[site])
         if self._restart:
             self._start(site)
             return f"{site}, restarted at once"
@@ -267,6 +267,12 @@ class PlainSide(Side):
             engine=self.engine,
             batch_ms=self._batch_ms,
         )
+
+
+def _kill(site: "Popen[bytes]") -> None:
+    """The driver and its JVM at once."""
+    kill_tree(site.pid)
+    process.kill(site)
 
 
 class LockstepSide(Side):
