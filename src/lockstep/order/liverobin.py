@@ -90,7 +90,7 @@ class Generator(Machine):
     @property
     def void(self) -> int:
         """Records of the order topic that did not count; a generator of rank 0 does not read them."""
-        return self._accepted.void
+        return self._accepted.void if self._rank else 0
 
     def on_start(self, durable: Sequence[Message]) -> Effects:
         if self._rank == 0:
