@@ -37,9 +37,9 @@ from lockstep.protocol.machine import (
     Token,
 )
 
-QUIET = 0.008
+QUIET = 0.005
 """Who hears others make the order rests so many seconds at a time, and looks at inputs when it hears nothing."""
-FOLLOWED = 4
+FOLLOWED = 6
 """It looks at every so many-th of these rests in any case: the others may not reach all inputs."""
 MAX_FAILURES = 1000
 """Appends that may fail in a row before a machine doubts its log and ends itself."""
