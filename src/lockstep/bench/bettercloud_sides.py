@@ -305,8 +305,6 @@ class LockstepSide(Side):
         for copied in COPIED:
             shutil.copy(example_folder() / copied, self.folder / copied)
         qualified = f"{self.name}-qualified"
-        if self.engine == "realtime":
-            create_topics(self.bootstrap_servers, {qualified: 1})
         file = self.folder / "stages.py"
         text = _STAGES if self.engine == "realtime" else _BATCHES
         file.write_text(
