@@ -41,7 +41,8 @@ class Scene:
         self.written: Counter[str] = Counter()
         self._producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
         new = [NewTopic(f"{self.prefix}-{name}", count) for name, count in topics.items()]
-        for future in AdminClient({"bootstrap.servers": bootstrap}).create_topics(new).values():
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics(new).values():
             future.result(20)
 
     def run(self, file: str, **more: Any) -> Job:
