@@ -86,9 +86,15 @@ def test_settings_out_of_bounds_are_refused(setting: dict[str, object], message:
 
 def test_options_are_spark_or_kafka() -> None:
     assert parse_options(["spark.a=1", "kafka.b=x=y"]) == {"spark.a": "1", "kafka.b": "x=y"}
-    for wrong in ("spark.a", "a=1", ""):
+    for wrong in ("spark.a", "a=1", "", "kafka.a=@/no/such/file"):
         with pytest.raises(UsageError):
             parse_options([wrong])
+
+
+def test_an_option_that_others_must_not_see_comes_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "login").write_text('Module required password="x";\n')
+    given = parse_options([f"kafka.sasl.jaas.config=@{tmp_path / 'login'}"])
+    assert given == {"kafka.sasl.jaas.config": 'Module required password="x";'}
 
 
 def test_java_options_become_librdkafkas() -> None:
@@ -108,4 +114,25 @@ def test_java_options_become_librdkafkas() -> None:
         "sasl.password": 'p"w',
         "ssl.ca.location": "/ca.pem",
     }
-    assert client_options({"ssl.truststore.location": "/ca.jks"}) == {}
+    assert client_options({"ssl.endpoint.identification.algorithm": ""}) == {
+        "ssl.endpoint.identification.algorithm": "none"
+    }
+    store = {"ssl.keystore.location": "/me.p12", "ssl.keystore.type": "PKCS12", "ssl.keystore.password": "x"}
+    assert client_options(store) == {"ssl.keystore.location": "/me.p12", "ssl.keystore.password": "x"}
+    pem = {"ssl.keystore.location": "/me.pem", "ssl.keystore.type": "PEM"}
+    assert client_options(pem) == {"ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem"}
+
+
+@pytest.mark.parametrize(
+    ("written", "password"),
+    [('"a b"', "a b"), (r'"a\"b\\c"', 'a"b\\c'), ("'it'", "it"), ("plain", "plain")],
+)
+def test_passwords_are_read_as_java_reads_them(written: str, password: str) -> None:
+    options = {"sasl.jaas.config": f"Some.Module required username=me password={written};"}
+    assert client_options(options) == {"sasl.username": "me", "sasl.password": password}
+
+
+@pytest.mark.parametrize("what", ["truststore", "keystore"])
+def test_stores_that_only_java_can_read_are_refused(what: str) -> None:
+    with pytest.raises(UsageError, match="only Java can read"):
+        client_options({f"ssl.{what}.location": "/store.jks"})

@@ -28,6 +28,7 @@ from lockstep import process
 from lockstep.errors import LockstepError, UsageError
 from lockstep.log import kraft
 from lockstep.log.kraft import Node
+from lockstep.log.security import Security
 from lockstep.observe.logger import get_logger
 from lockstep.ports import free_port, is_free
 
@@ -50,8 +51,12 @@ class Broker:
         port: int = 0,
         heap_mb: int = 256,
         settings: Mapping[str, str] | None = None,
+        security: Security | None = None,
     ) -> None:
-        """With `port`, node n listens on `port` + n - 1; else on free ports. `settings` go to every node."""
+        """With `port`, node n listens on `port` + n - 1; else on free ports. `settings` go to every node.
+
+        With `security` clients have to log in.
+        """
         if nodes not in (1, 3):
             raise UsageError(f"a broker has 1 or 3 nodes, not {nodes}")
         if port and not 1 <= port <= 65536 - nodes:
@@ -61,6 +66,7 @@ class Broker:
         self._port = port
         self._heap_mb = heap_mb
         self._settings = dict(settings or {})
+        self._security = security
         self._nodes: tuple[Node, ...] = ()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lock: IO[str] | None = None
@@ -148,7 +154,7 @@ class Broker:
         self._await_predecessor(stored)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._nodes = self._place(stored if attempt == 1 else {})
-            kraft.configure(self._nodes, self._settings)
+            kraft.configure(self._nodes, self._settings, self._security)
             kraft.format_storage(self._nodes)
             for node in self._nodes:
                 self._launch(node)
@@ -201,6 +207,7 @@ class Broker:
                     "reconnect.backoff.ms": 20,
                     "reconnect.backoff.max.ms": 50,
                     "log_level": 0,
+                    **(self._security.client_options() if self._security is not None else {}),
                 }
             )
             while not self._answers(admin, node):

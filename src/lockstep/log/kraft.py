@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lockstep import process
 from lockstep.errors import LockstepError
+from lockstep.log.security import Security
 from lockstep.setup import jars, java
 
 LOOPBACK = "127.0.0.1"
@@ -56,12 +57,16 @@ class Node:
     def address(self) -> str:
         return f"{LOOPBACK}:{self.port}"
 
+    @property
+    def controller_address(self) -> str:
+        return f"{LOOPBACK}:{self.controller_port}"
+
 
 def command(node: Node, *, heap_mb: int) -> list[str]:
     return [*_java(heap_mb), "kafka.Kafka", str(node.properties)]
 
 
-def configure(nodes: Sequence[Node], extra: Mapping[str, str]) -> None:
+def configure(nodes: Sequence[Node], extra: Mapping[str, str], security: Security | None = None) -> None:
     """Write every node's `server.properties`.
 
     `extra` wins over our settings; `{}` in its value stands for ours, so that `listeners` can get one more.
@@ -69,6 +74,8 @@ def configure(nodes: Sequence[Node], extra: Mapping[str, str]) -> None:
     for node in nodes:
         node.folder.mkdir(parents=True, exist_ok=True)
         ours = _settings(node, nodes)
+        if security is not None:
+            ours |= security.broker_settings(node.address, node.controller_address)
         more = {name: value.replace("{}", ours.get(name, "")) for name, value in extra.items()}
         _write_properties(node.properties, {**ours, **more})
 
@@ -125,7 +132,7 @@ def _settings(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
         "node.id": node.number,
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{LOOPBACK}:{node.controller_port}",
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{node.controller_address}",
         "advertised.listeners": f"PLAINTEXT://{node.address}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
@@ -162,7 +169,7 @@ def _run_storage_tool(node: Node, cluster: str) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     properties = node.folder / "format.properties"
     text = node.properties.read_text().replace(f"log.dirs={node.data}\n", f"log.dirs={unfinished}\n")
-    properties.write_text(text)
+    _write(properties, text)
     tool = process.launch(
         [*_java(64), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)], log=node.log
     )
@@ -202,4 +209,10 @@ def _kafka_uuid() -> str:
 
 
 def _write_properties(path: Path, settings: Mapping[str, str]) -> None:
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    _write(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
+
+
+def _write(path: Path, text: str) -> None:
+    path.touch(0o600)  # a broker's settings may hold passwords
+    path.chmod(0o600)
+    path.write_text(text)

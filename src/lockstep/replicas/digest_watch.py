@@ -16,8 +16,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from lockstep.errors import LockstepError
+from lockstep.log.options import read_options
 from lockstep.observe import logger as logs
-from lockstep.replicas.client_options import client_options
 from lockstep.replicas.deduplicate import well_formed
 from lockstep.replicas.digest import Comparator, Divergence, Sighting, Suspicion, locate
 from lockstep.replicas.join import begins
@@ -165,7 +165,10 @@ def main(arguments: list[str] | None = None) -> int:
         raise LockstepError(f"{run.path} has no manifest")
     if given.stage:
         manifest = next(stage for stage in manifest.stages if stage.pipeline == given.stage)
-    connection = {**client_options(settings.kafka_options), "bootstrap.servers": settings.bootstrap_servers}
+    connection = {
+        **read_options(str(run.kafka_options)),
+        "bootstrap.servers": settings.bootstrap_servers,
+    }
     try:
         joins = Joins(run, settings.site_names, given.stage)
         watch = DigestWatch(connection, manifest.output.topic, manifest.output.partitions, joins)

@@ -21,7 +21,7 @@ import msgspec
 
 from lockstep import home
 from lockstep.errors import LockstepError, UsageError
-from lockstep.log.options import write_options
+from lockstep.log.options import read_options, write_options
 from lockstep.replicas import manifest as manifests
 from lockstep.replicas import orders
 from lockstep.replicas.client_options import client_options
@@ -102,7 +102,7 @@ class Job:
 
     def consumer(self, group: str | None = None, **more: Any) -> Consumer:
         """A deduplicating consumer of the run's output."""
-        options = {**client_options(self._supervisor.settings.kafka_options), **more.pop("options", {})}
+        options = {**read_options(str(self._supervisor.run.kafka_options)), **more.pop("options", {})}
         return Consumer(self.bootstrap_servers, self.topic, group, options=options, **more)
 
     def stop(self) -> None:
@@ -179,7 +179,10 @@ def run(
             broker = start_broker(where, tied=not detach)
             servers = broker.folder.status()["bootstrap_servers"]
             settings = msgspec.structs.replace(settings, bootstrap_servers=servers)
-        manifest = freeze(where, settings, stages, create_inputs=broker is not None)
+        options_of_all = {n: v for stage in stages for n, v in stage.kafka_options.items()}
+        connection = client_options({**options_of_all, **settings.kafka_options})
+        manifest = freeze(where, settings, stages, connection, create_inputs=broker is not None)
+        write_options(where.kafka_options, connection)
     except BaseException:
         if broker is not None:
             broker.folder.end(grace=5)
@@ -191,7 +194,6 @@ def run(
         if broker is not None:
             supervisor.others["broker"] = broker
         supervisor.start()
-        write_options(where.kafka_options, client_options(settings.kafka_options))
         for role, command in orders.commands(where, settings, manifest, stages).items():
             supervisor.add(role, where.orders(role), command, reports=False)
         readers = readers_of(manifest, stages)
@@ -252,10 +254,14 @@ def declared_in(
 
 
 def freeze(
-    where: RunFolder, settings: RunSettings, stages: Sequence[Pipeline], *, create_inputs: bool
+    where: RunFolder,
+    settings: RunSettings,
+    stages: Sequence[Pipeline],
+    options: Mapping[str, Any],
+    *,
+    create_inputs: bool,
 ) -> Manifest:
-    """Freeze the manifest of a new run, or check that an older one still holds."""
-    options = client_options({**stages[-1].kafka_options, **settings.kafka_options})
+    """Freeze the manifest of a new run, or check that an older one still holds. `options` are librdkafka's."""
     admin = manifests.connect(settings.bootstrap_servers, options)
     frozen = Manifest.read(where.manifest)
     described: list[Manifest] = []

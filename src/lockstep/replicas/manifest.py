@@ -5,6 +5,7 @@ that resumed with any of them changed would number or place its outputs differen
 silently drop or double records. So a mismatch is an error before anything starts, and nothing is lost.
 """
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from lockstep.spark.identity import IDENTITY_HEADER
 from lockstep.spark.inputs import Input
 
 VERSION = 2
+_ATTEMPT_SECONDS = 1.0
+_REFUSED = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL)
 
 
 class InputTopic(msgspec.Struct, frozen=True):
@@ -244,10 +247,34 @@ def refuse_used_output(bootstrap_servers: str, options: Mapping[str, Any], outpu
 
 
 def connect(bootstrap_servers: str, options: Mapping[str, Any], timeout: float = 8.0) -> Any:
-    """An AdminClient of a broker that answers."""
-    admin = AdminClient({"log_level": 2, **options, "bootstrap.servers": bootstrap_servers})
-    _topics(admin, timeout, bootstrap_servers)
-    return admin
+    """An AdminClient of a broker that answers, and lets us in."""
+    told: list[Any] = []
+    try:
+        admin = AdminClient(
+            {"log_level": 0, **options, "bootstrap.servers": bootstrap_servers, "error_cb": told.append}
+        )
+    except KafkaException as error:
+        raise UsageError(f"Kafka's client refuses these options: {error.args[0].str()}") from error
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            _topics(admin, _ATTEMPT_SECONDS, bootstrap_servers)
+            return admin
+        except LockstepError:
+            admin.poll(0)  # what librdkafka has to say about the connection comes only now
+            refused = next((one for one in told if one.code() in _REFUSED), None)
+            if refused is not None:
+                raise LockstepError(
+                    f"Kafka at {bootstrap_servers} does not let us in: {_without_address(refused.str())}",
+                    hint="check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*",
+                ) from None
+            if time.monotonic() > deadline:
+                raise
+
+
+def _without_address(text: str) -> str:
+    """librdkafka says where first, and how long it took last."""
+    return re.sub(r" \(after \d+ms.*", "", text.partition(": ")[2] or text)
 
 
 def _watermarks(consumer: Any, place: TopicPartition, timeout: float = 10.0) -> tuple[int, int]:

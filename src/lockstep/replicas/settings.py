@@ -84,7 +84,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_options(pairs: list[str]) -> dict[str, str]:
-    """`--set key=value`, repeated."""
+    """`--set key=value`, repeated. `key=@FILE` reads the value from a file: all can see a command line."""
     options = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
@@ -92,5 +92,12 @@ def parse_options(pairs: list[str]) -> dict[str, str]:
             raise UsageError(
                 f"--set {pair!r} is not an option", hint="spark.<name>=<value> or kafka.<name>=<value>"
             )
-        options[name] = value
+        options[name] = _content(name, Path(value[1:])) if value.startswith("@") else value
     return options
+
+
+def _content(name: str, file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {name} from {file}: {error}") from error
