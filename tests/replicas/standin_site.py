@@ -1,7 +1,7 @@
 """A stand-in for a site process: speaks the status protocol, has a child as a site has a JVM, computes nothing.
 
 Files in the run folder tell it how to behave: `refuse-SITE` (exit 2), `never-SITE` (die while starting),
-`boundary-SITE` (the batch boundary to report, in seconds since 1970).
+`behind-SITE` (it is catching up), `boundary-SITE` (the batch boundary to report, in seconds since 1970).
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> None:
     child = subprocess.Popen(["tail", "-f", "/dev/null"])
     (folder.path / "child").write_text(str(child.pid))
     while True:
-        report("running")
+        report("catching up" if asked("behind").exists() else "running")
         time.sleep(0.02)
 
 

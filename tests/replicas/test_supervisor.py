@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -106,6 +107,30 @@ def test_a_site_that_cannot_come_back_does_not_end_a_run_that_another_carries(st
     started.check()
     assert started.status()["sites"]["site-1"]["last_error"] == "the pipeline is wrong"
     assert started.sites["site-2"].state == "running"
+
+
+def test_a_site_runs_when_it_has_caught_up(started: Supervisor) -> None:
+    behind = started.run.path / "behind-site-1"
+    behind.touch()
+    started.kill("site-1")
+    wait(lambda: started.sites["site-1"].state == "catching up")
+    started.wait_running(20, at_least=1)
+    removal = threading.Timer(0.3, behind.unlink)
+    removal.start()
+    started.wait_running(20)
+    assert not behind.exists(), "it was waited for"
+    removal.join()
+
+
+def test_a_site_that_is_still_catching_up_is_slow_and_no_failure(run: RunFolder) -> None:
+    (run.path / "behind-site-1").touch()
+    supervisor = Supervisor(run, settings(1), command=command).start()
+    try:
+        wait(lambda: supervisor.sites["site-1"].state == "catching up")
+        supervisor.wait_running(0.1)
+        wait(lambda: supervisor.sites["site-1"].ran, 5)
+    finally:
+        supervisor.stop(grace=0)
 
 
 def test_two_runs_with_one_name_are_refused(started: Supervisor) -> None:

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lockstep.errors import LockstepError
+from lockstep.replicas.catch_up import READING
 from lockstep.spark import seals
 
 MOST_IN_A_ROW = 5
@@ -44,7 +45,7 @@ class Suspect(msgspec.Struct, frozen=True):
     def passed(self, status: Mapping[str, Any]) -> bool:
         """Whether a site's status shows that it got past the record."""
         reached = (status.get("positions") or {}).get(self.topic, {}).get(str(self.shard), -1)
-        return status.get("state") == "running" and int(reached) > self.offset
+        return status.get("state") in READING and int(reached) > self.offset
 
 
 class Verdict:

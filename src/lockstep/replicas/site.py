@@ -7,8 +7,8 @@ What it writes twice by that, nobody downstream notices. In order:
    writes it down, the others take it) and let the determinism guard look at the plan.
 2. Wait until a query that starts now has its batch boundaries apart from those of the other sites. A site
    without a checkpoint takes a copy of another one's (`join.py`).
-3. Start the query, report `running` with batch, phase and positions every 250 ms, from here on alone:
-   no supervisor is needed for outputs to flow.
+3. Start the query, report batch, phase and positions every 250 ms, from here on alone: no supervisor is
+   needed for outputs to flow. It is `catching up` until it is near the input's end, then `running`.
 4. When the query ends, the JVM is gone, or SIGTERM comes: die, with all that this process started.
 
 Exit code 2 says that starting it again cannot help (the pipeline or a setting is wrong).
@@ -30,6 +30,7 @@ from lockstep import process
 from lockstep.errors import LockstepError, UsageError
 from lockstep.observe import logger as logs
 from lockstep.replicas import phase
+from lockstep.replicas.catch_up import CATCHING_UP, READING, RUNNING, CatchUp
 from lockstep.replicas.crash import crash_point
 from lockstep.replicas.layout import ProcessFolder, RunFolder, read_json, write_json
 from lockstep.replicas.manifest import Manifest
@@ -57,6 +58,7 @@ class Reporter(threading.Thread):
         self._lock = threading.RLock()  # a signal handler reports too
         self._fields: dict[str, Any] = {"state": "starting", "error": None, "jvm_pid": None, "batch_ms": None}
         self._progress: Callable[[], Any] | None = None
+        self._catch_up: CatchUp | None = None
 
     def update(self, **fields: Any) -> None:
         with self._lock:
@@ -65,6 +67,12 @@ class Reporter(threading.Thread):
 
     def watch(self, progress: Callable[[], Any]) -> None:
         self._progress = progress
+
+    def reads(self, batch_seconds: float) -> None:
+        """The query runs: `catching up` at first; `running` at once where nobody can say how far it is."""
+        known = self._progress is not None
+        self._catch_up = CatchUp(time.monotonic(), batch_seconds) if known else None
+        self.update(state=CATCHING_UP if known else RUNNING)
 
     def last(self, **fields: Any) -> None:
         """Report once more, without asking the JVM: it may be in the middle of another question."""
@@ -94,6 +102,8 @@ class Reporter(threading.Thread):
         now = time.time()
         progress = self._look(now)
         with self._lock:
+            if self._fields["state"] == CATCHING_UP and self._caught_up(progress):
+                self._fields["state"] = RUNNING
             status = {
                 **self._fields,
                 **progress,
@@ -103,11 +113,16 @@ class Reporter(threading.Thread):
             }
             write_json(self._folder.status_file, status)
 
+    def _caught_up(self, progress: dict[str, Any]) -> bool:
+        positions = progress.get("positions") or {}
+        done = sum(at for shards in positions.values() for at in shards.values())
+        return self._catch_up is None or self._catch_up.reached(time.monotonic(), done, progress.get("lag"))
+
     def _look(self, now: float) -> dict[str, Any]:
         if self._progress is None:
             batch, boundary = last_commit(self._folder.checkpoint)
             phase_ms = round((now - boundary) * 1000) if boundary else None
-            return {"batch_id": batch, "boundary": boundary or None, "phase_ms": phase_ms}
+            return {"batch_id": batch, "boundary": boundary or None, "phase_ms": phase_ms, "lag": None}
         try:
             seen = self._progress()
             return {
@@ -174,7 +189,7 @@ def wait_for_phase(run: RunFolder, settings: RunSettings, site: str, batch_ms: f
     others = [
         status["boundary"] * 1000
         for name in settings.site_names
-        if name != site and (status := run.site(name).status()).get("state") == "running"
+        if name != site and (status := run.site(name).status()).get("state") in READING
         if status.get("boundary") and now - status["updated"] * 1000 < _FRESH_MS
     ]
     if others:
@@ -251,6 +266,9 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
         engine, why = choose_engine(run.engine(stage.name), choose)
         chosen.append(stage.settings(engine, settings, manifest, folder, site))
         reporter.update(engine=engine, why=why, batch_ms=chosen[-1].batch_length_ms)
+    ahead = any(
+        engines.reads_ahead(spark, one.pipeline, how) for one, how in zip(stages, chosen, strict=True)
+    )
     delay = wait_for_phase(run, settings, site, chosen[-1].batch_length_ms)
     if delay > 0:
         reporter.update(state="waiting for its phase")
@@ -259,15 +277,18 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
     if joined := join(run, site, {stage.name: how.engine for stage, how in zip(stages, chosen, strict=True)}):
         reporter.update(joined=joined)
     queries = [engines.start(spark, one.pipeline, how) for one, how in zip(stages, chosen, strict=True)]
-    local = (settings.master or "local").startswith("local")
+    local = session.is_local(settings.master or "")
+    batches = [how.batch_length_ms / 1000 for how in chosen if how.engine == "microbatch"]
     if local:  # on a cluster the readers, and what they know of their progress, are in other JVMs
-        reporter.watch(lambda: engines.progress(spark, round(time.time() * 1000)))
+        # In micro-batch a shard without new records is not read, so it has nothing to say.
+        shards = sum(stage.shards for stage in stages) if not batches else 0
+        reporter.watch(lambda: engines.progress(spark, round(time.time() * 1000), shards))
     try:
         # In micro-batch there is no batch before there is input; in real time its first one says that it reads.
         reads = chosen[0].engine == "realtime" and local
         while reads and queries[0].isActive and engines.progress(spark, 0).batch < 0:
             time.sleep(_POLL_SECONDS)
-        reporter.update(state="running")
+        reporter.reads(max(batches, default=0.0))
         spark.streams.awaitAnyTermination()
         for query in queries:
             if query.exception() is not None:
@@ -275,7 +296,7 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
     except Exception as error:
         if process.alive(reporter.jvm_pid):
             traceback.print_exc()
-            suspect = engines.suspect(spark)
+            suspect = None if ahead else engines.suspect(spark)
             reporter.update(suspect=None if suspect is None else dataclasses.asdict(suspect))
             raise engines.failure(error) from error
         raise LockstepError(reporter.why_gone()) from error

@@ -26,9 +26,10 @@ from typing import IO, Any
 
 from lockstep import process
 from lockstep.errors import LockstepError, UsageError
+from lockstep.log.options import read_options
 from lockstep.observe.logger import get_logger
 from lockstep.replicas import phase
-from lockstep.replicas.client_options import client_options
+from lockstep.replicas.catch_up import READING, RUNNING
 from lockstep.replicas.layout import ProcessFolder, RunFolder, seals_topic
 from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.poison import Suspect, Verdict, bury, dead_letter_topic
@@ -43,6 +44,8 @@ _TICK_SECONDS = 0.05
 _BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 _GIVE_UP_AFTER = 5
 """Failed starts in a row, of a site that never ran, before the run is given up."""
+_TOLD_AFTER = 2
+"""Failures in a row that are no accident any more."""
 _SETTLED_SECONDS = 30.0
 _LIVED_SECONDS = 2.0
 """A process that reports nothing and lived so long can start."""
@@ -111,7 +114,7 @@ class Child:
         if self.restart_at is not None:
             return "restarting"
         if not self.reports:
-            return "running"
+            return RUNNING
         return str(self.folder.status().get("state", "starting"))
 
 
@@ -176,13 +179,18 @@ class Supervisor:
         return child
 
     def wait_running(self, timeout: float = START_SECONDS, *, at_least: int | None = None) -> None:
-        """Until that many sites (all of them, if not told) run."""
+        """Until that many sites (all of them, if not told) run, that is, have caught up with their input.
+
+        One that is still catching up when time is over is slow, not broken: it is waited for no longer.
+        """
         deadline = time.monotonic() + timeout
         wanted = at_least or len(self.sites)
-        while sum(child.state == "running" for child in self.sites.values()) < wanted:
+        while sum(child.state == RUNNING for child in self.sites.values()) < wanted:
             self.check()
             if time.monotonic() > deadline:
-                late = [c.name for c in self.sites.values() if c.state != "running"]
+                late = [c.name for c in self.sites.values() if c.state not in READING]
+                if len(self.sites) - len(late) >= wanted:
+                    return
                 logs = ", ".join(str(self.sites[name].folder.log) for name in late)
                 raise LockstepError(
                     f"{', '.join(late)} did not start within {timeout:.0f} s", hint=f"see {logs}"
@@ -269,7 +277,7 @@ class Supervisor:
         code = child.exit_code()
         status = child.folder.status()
         if code is None:
-            if status.get("state") == "running" or not child.reports:
+            if status.get("state") in READING or not child.reports:
                 child.ran = child.ran or child.reports or now - child.began > _LIVED_SECONDS
                 if child.name in self.sites:
                     self._verdict.alive(child.name, status)
@@ -284,7 +292,13 @@ class Supervisor:
         if hopeless and not self._can_do_without(child):
             raise LockstepError(f"{child.name} cannot start: {reason}", hint=f"its log: {child.folder.log}")
         if child.name in self.sites:
-            self._skip_poison(child.name, Suspect.of_status(status))
+            suspect = Suspect.of_status(status)
+            if suspect is None and child.ran and child.failures == _TOLD_AFTER and status.get("error"):
+                self._event(
+                    f"{child.name} fails again and again, and no record can be blamed: nothing is skipped, "
+                    f"nothing is lost; correct the cause: {reason}"
+                )
+            self._skip_poison(child.name, suspect)
         child.popen = None
         child.restart_at = now + _BACKOFF_SECONDS[min(child.failures, len(_BACKOFF_SECONDS)) - 1]
 
@@ -292,7 +306,7 @@ class Supervisor:
         """Outputs flow as long as one site runs: a run is not given up because another cannot come (back)."""
         if child.name not in self.sites:
             return child.name.startswith(("digest", TRIMMER))
-        others = [one for one in self.sites.values() if one is not child and one.state == "running"]
+        others = [one for one in self.sites.values() if one is not child and one.state in READING]
         settled = any(one.adopted or time.monotonic() - one.began > _SETTLED_SECONDS for one in others)
         return settled or (child.ran and bool(others))
 
@@ -302,7 +316,7 @@ class Supervisor:
             return
         name = self.settings.name
         connection = {
-            **client_options(self.settings.kafka_options),
+            **read_options(str(self.run.kafka_options)),
             "bootstrap.servers": self.settings.bootstrap_servers,
         }
         manifest = Manifest.read(self.run.manifest)
@@ -317,7 +331,7 @@ class Supervisor:
     def _keep_apart(self) -> None:
         """Restart the masked one of two sites whose boundaries fall together."""
         statuses = {name: child.folder.status() for name, child in self.sites.items()}
-        running = {n: s for n, s in statuses.items() if s.get("state") == "running" and s.get("boundary")}
+        running = {n: s for n, s in statuses.items() if s.get("state") == RUNNING and s.get("boundary")}
         if len(running) < 2 or len(running) < len(self.sites):
             return
         batch_ms = float(max(s.get("batch_ms") or 0 for s in running.values()))

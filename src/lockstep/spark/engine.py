@@ -71,7 +71,8 @@ class Progress:
     batch: int
     phase_ms: int
     positions: dict[str, dict[int, int]]
-    lag: int
+    lag: int | None
+    """Records before the ends of the inputs; None as long as a reader does not know its own."""
 
 
 @dataclass(frozen=True)
@@ -171,22 +172,30 @@ def shard_count(pipeline: Pipeline, partitions: Mapping[str, int]) -> int:
     return sum(group.shards(partitions) for group in pipeline.groups)
 
 
-def progress(spark: SparkSession, now_ms: int) -> Progress:
-    """Readable at any time, also within a batch. Local Spark only."""
+def progress(spark: SparkSession, now_ms: int, shards: int = 0) -> Progress:
+    """Readable at any time, also within a batch; `shards` have to be known for a lag. Local Spark only."""
     state = json.loads(spark._jvm.io.lockstep.Progress.json())
     positions = {
         topic: {int(shard): at for shard, (at, _) in shards.items()}
         for topic, shards in state["topics"].items()
     }
-    lag = sum(behind for shards in state["topics"].values() for _, behind in shards.values())
+    behind = [behind for shards in state["topics"].values() for _, behind in shards.values()]
+    known = len(behind) >= max(1, shards) and min(behind) >= 0
     began = state["batch_began"]
-    return Progress(state["batch"], max(0, now_ms - began) if began else 0, positions, lag)
+    phase = max(0, now_ms - began) if began else 0
+    return Progress(state["batch"], phase, positions, sum(behind) if known else None)
 
 
 def suspect(spark: SparkSession) -> Suspect | None:
-    """The record that the last failed task had in hand, or None. Local Spark only."""
+    """The record that the last failed task had in hand, or None. Local Spark only; it means nothing where the plan
+    `reads_ahead`."""
     text = spark._jvm.io.lockstep.Suspect.json()
     return Suspect(**json.loads(text)) if text else None
+
+
+def reads_ahead(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> bool:
+    """Whether the record in hand of a failed task says nothing (`guard.reads_ahead`)."""
+    return settings.engine == "microbatch" and guard.reads_ahead(plan(spark, pipeline, settings))
 
 
 def failure(error: BaseException) -> LockstepError:

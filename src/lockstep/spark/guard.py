@@ -78,6 +78,18 @@ def has_operator(dataframe: DataFrame, name: str) -> bool:
     return any(_name(node) == name for node in _nodes(dataframe._jdf.queryExecution().analyzed()))
 
 
+def reads_ahead(dataframe: DataFrame) -> bool:
+    """Whether Python code is in the plan: it gets rows in bundles, so a reader is ahead of what it works on."""
+    for node in _nodes(dataframe._jdf.queryExecution().analyzed()):
+        if any(word in _name(node) for word in ("Python", "PySpark", "Pandas", "Arrow")):
+            return True
+        if any(
+            _name(part) in table.PYTHON_CODE for one in _sequence(node.expressions()) for part in _nodes(one)
+        ):
+            return True
+    return False
+
+
 def _operators(plan: Any, engine: Engine) -> Iterator[Finding]:
     known = table.REALTIME_OPERATORS if engine == "realtime" else table.MICROBATCH_OPERATORS
     for node in _nodes(plan):

@@ -1,4 +1,4 @@
-"""The one place that builds a SparkSession.
+"""The one place that builds a SparkSession, in this process (`local`) or as a driver of a cluster.
 
 Each setting below is there because a site needs it to be fast, or equal to the other sites:
 
@@ -8,11 +8,15 @@ Each setting below is there because a site needs it to be fast, or equal to the 
 - no batches without data: they come and go with the clock, and a sealed batch would lose its number;
 - progress is written in step with the batches, also where Spark would put it off (stateless real-time queries);
 - the allow-list of Real-Time Mode is off, since it knows only Spark's own sinks: our guard takes its place.
+
+On a cluster the driver sends our jar and Kafka's to the executors, takes only as many cores as it has slots (else
+the first site would take them all), and starts nothing before it has them: real time fails with fewer.
 """
 
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,8 +45,6 @@ _FIXED = {
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
@@ -53,6 +55,8 @@ _DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.cleaner.referenceTracking.blocking": "false",
 }
+LOOPBACK = "127.0.0.1"
+_ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 _JAVA_OPTIONS = "-XX:+UseG1GC -XX:MaxGCPauseMillis=20 -Xss512k -Djava.net.preferIPv4Stack=true"
 
 
@@ -75,17 +79,20 @@ def build(site: SiteSettings) -> SparkSession:
     scratch = site.folder / "spark"
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    classpath = os.pathsep.join(str(path) for path in [jar.jar(), *jars.classpath("spark")])
+    if _on_loopback(site.master):
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    files = [str(path) for path in [jar.jar(), *jars.classpath("spark")]]
+    classpath = os.pathsep.join(files)
     conf = {
         **_DEFAULTS,
+        **(_ON_LOOPBACK if _on_loopback(site.master) else {}),
         "spark.driver.memory": site.memory,
         "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Dderby.system.home={scratch}",
         "spark.driver.extraClassPath": classpath,
-        "spark.executor.extraClassPath": classpath,
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.shuffle.partitions": str(site.shuffle_partitions),
+        **({} if is_local(site.master) else _of_cluster(site, files)),
         **site.conf,
         **_FIXED,
     }
@@ -104,9 +111,35 @@ def build(site: SiteSettings) -> SparkSession:
     return spark
 
 
+def is_local(master: str) -> bool:
+    """Whether tasks run in the driver's own JVM, where their progress can be seen."""
+    return not master or re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
 def slots_needed(shards: int, shuffle_partitions: int = SHUFFLE_PARTITIONS) -> int:
     """How many task slots a real-time query holds: a reader for each shard, and one stage of reducers."""
     return shards + shuffle_partitions
+
+
+def _of_cluster(site: SiteSettings, files: Sequence[str]) -> dict[str, str]:
+    settings = {
+        "spark.jars": ",".join(files),
+        "spark.cores.max": str(site.slots),
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        "spark.executor.memory": site.memory,
+        "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+    }
+    if path := os.environ.get("PYTHONPATH"):  # the pipeline's neighbours, for Python workers
+        settings["spark.executorEnv.PYTHONPATH"] = path
+    return settings
+
+
+def _on_loopback(master: str) -> bool:
+    """On other machines nobody reaches a driver that listens on loopback: there Spark chooses the address."""
+    return is_local(master) or master.startswith(
+        (f"spark://{LOOPBACK}:", "spark://localhost:", "local-cluster")
+    )
 
 
 def first_line(error: BaseException) -> str:

@@ -18,7 +18,10 @@ public final class Progress {
 
     private Progress() {}
 
-    /** {"batch": number or -1, "batch_began": epoch ms or 0, "topics": {topic: {shard: [next offset, records behind]}}}. */
+    /**
+     * {"batch": number or -1, "batch_began": epoch ms or 0, "topics": {topic: {shard: [next offset, records behind]}}};
+     * -1 records behind: not known yet.
+     */
     public static String json() {
         ObjectNode node = Settings.JSON.createObjectNode();
         node.put("batch", batch).put("batch_began", batchBegan);

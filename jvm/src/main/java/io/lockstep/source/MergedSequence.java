@@ -175,7 +175,6 @@ final class MergedSequence extends Sequence {
             orderPaused = true;
             consumer.pause(List.of(order));
         }
-        long behind = 0;
         for (Queue queue : queues) {
             for (ConsumerRecord<byte[], byte[]> record : records.records(queue.partition)) {
                 queue.records.add(record);
@@ -185,7 +184,20 @@ final class MergedSequence extends Sequence {
                 queue.paused = true;
                 consumer.pause(List.of(queue.partition));
             }
-            behind += consumer.currentLag(queue.partition).orElse(0) + queue.records.size();
+        }
+        report();
+    }
+
+    @Override
+    void report() {
+        long behind = 0;
+        for (Queue queue : queues) {
+            long more = behind(queue.partition);
+            if (more < 0) {
+                behind = -1;
+                break;
+            }
+            behind += more + queue.records.size();
         }
         Progress.read(group.name(), shard, merge.upcoming(), behind);
     }

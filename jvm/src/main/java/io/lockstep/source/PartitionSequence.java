@@ -16,6 +16,7 @@ final class PartitionSequence extends Sequence {
     private Iterator<ConsumerRecord<byte[], byte[]>> fetched = Collections.emptyIterator();
     private ConsumerRecord<byte[], byte[]> held; // fetched, but of a later batch
     private long at = -1;
+    private long end = -1; // of the partition, as far as it is known
     private long sn;
 
     PartitionSequence(Shard shard) {
@@ -74,6 +75,11 @@ final class PartitionSequence extends Sequence {
         }
     }
 
+    @Override
+    void report() {
+        Progress.read(partition.topic(), partition.partition(), at, end < 0 ? -1 : Math.max(0, end - at));
+    }
+
     private void fetch(long patienceMs) {
         try {
             ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(patienceMs));
@@ -81,8 +87,9 @@ final class PartitionSequence extends Sequence {
                 at = Math.max(at, consumer.position(partition));
             }
             fetched = records.iterator();
-            long behind = consumer.currentLag(partition).orElse(0) + records.count();
-            Progress.read(partition.topic(), partition.partition(), at, behind);
+            long behind = behind(partition);
+            end = behind < 0 ? -1 : consumer.position(partition) + behind;
+            report();
         } catch (OffsetOutOfRangeException error) {
             throw Consumers.outOfRange(consumer, error);
         }

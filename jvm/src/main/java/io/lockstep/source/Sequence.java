@@ -6,6 +6,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.TopicPartition;
 
 /**
  * The records of one shard in their order, with the Kafka consumer that fetches them, kept from batch to batch: a
@@ -50,6 +51,14 @@ abstract class Sequence {
     abstract boolean reached(Place until);
 
     abstract void seek(Place from);
+
+    /** Tell {@link io.lockstep.Progress} where the next record is, and how many there are. */
+    abstract void report();
+
+    /** The records that a partition has behind the consumer, or -1: before its first fetch Kafka does not know. */
+    final long behind(TopicPartition partition) {
+        return consumer.currentLag(partition).orElse(-1);
+    }
 
     void putBack() {
         if (POOL.size() >= MOST_POOLED || POOL.putIfAbsent(key, this) != null) {

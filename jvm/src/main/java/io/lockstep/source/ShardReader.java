@@ -12,7 +12,6 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.spark.TaskContext;
-import org.apache.spark.TaskKilledException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
@@ -71,7 +70,9 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
                 return true;
             }
         }
+        row = null;
         stage.ended();
+        sequence.report();
         return false;
     }
 
@@ -108,13 +109,13 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
     }
 
     private void suspect(Throwable error) {
-        boolean own = failed || error instanceof TaskKilledException; // not the fault of a record
-        if (!own && row != null) {
+        if (!failed && row != null && !Suspect.isOurs(error)) {
             Suspect.accuse(row.getString(TOPIC), row.getInt(PARTITION), row.getLong(OFFSET), error);
         }
     }
 
     private boolean advance(long patienceMs) {
+        row = null; // it is done with; what fails after the last one, in an aggregate's result, has none in hand
         try {
             ConsumerRecord<byte[], byte[]> record = sequence.next(shard.until(), patienceMs);
             if (record == null || skipped(record) || !stage.accepts(record)) {
