@@ -34,6 +34,7 @@ from lockstep.replicas.catch_up import CATCHING_UP, READING, RUNNING, CatchUp
 from lockstep.replicas.crash import crash_point
 from lockstep.replicas.layout import ProcessFolder, RunFolder, read_json, write_json
 from lockstep.replicas.manifest import Manifest
+from lockstep.replicas.priority import step_aside, step_forward
 from lockstep.replicas.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Reporter(threading.Thread):
         self._fields: dict[str, Any] = {"state": "starting", "error": None, "jvm_pid": None, "batch_ms": None}
         self._progress: Callable[[], Any] | None = None
         self._catch_up: CatchUp | None = None
+        self.aside = False
 
     def update(self, **fields: Any) -> None:
         with self._lock:
@@ -73,6 +75,12 @@ class Reporter(threading.Thread):
         known = self._progress is not None
         self._catch_up = CatchUp(time.monotonic(), batch_seconds) if known else None
         self.update(state=CATCHING_UP if known else RUNNING)
+        if not known:
+            self._step_forward()
+
+    def _step_forward(self) -> None:
+        if self.aside:
+            step_forward(os.getpid(), self.jvm_pid)
 
     def last(self, **fields: Any) -> None:
         """Report once more, without asking the JVM: it may be in the middle of another question."""
@@ -104,6 +112,7 @@ class Reporter(threading.Thread):
         with self._lock:
             if self._fields["state"] == CATCHING_UP and self._caught_up(progress):
                 self._fields["state"] = RUNNING
+                self._step_forward()
             status = {
                 **self._fields,
                 **progress,
@@ -210,6 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: _stopped(reporter))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     folder.last_words.unlink(missing_ok=True)
+    reporter.aside = step_aside()
     reporter.start()
     try:
         _work(run, folder, given.site, reporter)
