@@ -145,7 +145,8 @@ def _needs(reader: Reader, sites: Sequence[SiteCheckpoints]) -> trim.Prefix | in
             known = [place for place in at if isinstance(place, int)]
             offsets.append(min(known) if known and not site.catching_up else None)
         else:  # an input that the plan uses twice has two positions
-            places = [place for place in at if isinstance(place, Place)] or [None]
+            places: list[Place | None] = [place for place in at if isinstance(place, Place)]
+            places = places or [None]
             progress += [SiteProgress(site.site, _position(one), site.catching_up) for one in places]
     if reader.order_partition is not None:
         return trim.prefix(progress)
