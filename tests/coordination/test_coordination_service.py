@@ -201,6 +201,27 @@ def test_a_client_that_is_ahead_only_because_of_an_election_is_let_in_when_it_is
     assert decode_connect_reply(again.port.frames[0][4:])[1] == first.session
 
 
+def test_who_comes_from_a_dead_server_is_let_in_when_it_is_decided_what_became_of_its_last_write() -> None:
+    """Else a client that looks whether its write has happened would not find it, and write again."""
+    solo = Solo()
+    first = Caller(solo)
+    first.create("/a")
+    first.send(Op.CREATE, creation("/a/b"))
+    solo.propose()
+    survivor = list(solo.proposed)
+    solo.lose_leadership()
+    solo.service.closed(first.client)
+    connect = Connect(0, solo.service.tree.last_zxid, 1000, first.session, first.password, False)
+    again = Caller(solo, connect=connect)
+    assert not again.port.is_closed
+    assert not again.port.frames, "not let in yet"
+    solo.proposed = survivor
+    solo.service.on_delivery(_committed(solo))
+    solo.lead()
+    assert decode_connect_reply(again.port.frames.pop(0)[4:])[1] == first.session
+    assert again.get("/a/b")[0] == Code.OK
+
+
 def test_a_snapshot_from_another_server_sends_clients_away_and_repeats_nothing() -> None:
     solo, twin = Solo(), Solo()
     caller = Caller(solo)

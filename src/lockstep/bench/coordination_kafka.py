@@ -31,6 +31,7 @@ from lockstep.bench.coordination_sides import OurSide, Side, SideName
 from lockstep.bench.peers.zookeeper import VERSION as ZOOKEEPER
 from lockstep.bench.peers.zookeeper import ZooKeeper
 from lockstep.bench.report import Report
+from lockstep.errors import LockstepError
 from lockstep.observe.percentiles import median, percentile
 
 Patience = Literal["patient", "impatient"]
@@ -52,14 +53,31 @@ FULL = Plan(rounds=20)
 QUICK = Plan(rounds=2, ticks_ms=(300, 2000), sides=("rtzk", "zookeeper"))
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What is started, and what is done to it."""
+
+    side: SideName
+    client: Patience
+    tick_ms: int
+    failures: tuple[Failure, ...]
+    with_topics: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.side}-{self.client}-{self.tick_ms}-{'-'.join(self.failures)}"
+
+
 @dataclass
 class Found:
     """Of one side with one kind of client, at one tick."""
 
-    rounds: dict[str, list[Round]]
+    rounds: dict[Failure, list[Round]]
     topics_ms: dict[str, list[float]]
     messages: int = 0
     lost: int = 0
+    problem: str = ""
+    """Why it ended before its time."""
 
 
 def run(quick: bool, console: Console) -> Report:
@@ -81,19 +99,18 @@ def measure(plan: Plan, console: Console, *, quick: bool) -> Report:
         _progress(console, blocks * plan.rounds) as done,
     ):
         ticks = {
-            tick: _block(
-                Path(name) / f"tick-{tick}", "rtzk", "impatient", tick, plan.rounds, ("broker",), False, done
-            )
+            tick: _block(Setting("rtzk", "impatient", tick, ("broker",)), Path(name), plan.rounds, done)
             for tick in plan.ticks_ms
         }
         sides: dict[SideName, dict[Patience, Found]] = {side: {} for side in plan.sides}
-        settings = [(side, client) for side in plan.sides for client in plan.clients]
+        settings = [
+            Setting(side, client, SHORT_TICK_MS, ("zookeeper", "both"), with_topics=True)
+            for side in plan.sides
+            for client in plan.clients
+        ]
         random.Random(7).shuffle(settings)
-        for side, client in settings:
-            folder = Path(name) / f"{side}-{client}"
-            sides[side][client] = _block(
-                folder, side, client, SHORT_TICK_MS, plan.rounds, ("zookeeper", "both"), True, done
-            )
+        for setting in settings:
+            sides[setting.side][setting.client] = _block(setting, Path(name), plan.rounds, done)
     _report_ticks(report, ticks, console)
     _report_sides(report, sides, console)
     _bars(report, ticks, sides)
@@ -109,38 +126,41 @@ def plot(report: Report, folder: Path) -> list[Path]:
     ]
 
 
-def _block(
-    folder: Path,
-    name: SideName,
-    client: Patience,
-    tick_ms: int,
-    rounds: int,
-    failures: tuple[Failure, ...],
-    with_topics: bool,
-    done: Callable[[], None],
-) -> Found:
-    """Start an ensemble and two brokers, do all that is asked of them, stop them."""
-    found = Found({failure: [] for failure in failures}, {"calm": [], "kill": []} if with_topics else {})
+def _block(setting: Setting, parent: Path, rounds: int, done: Callable[[], None]) -> Found:
+    """Start an ensemble and two brokers, do all that is asked of them, stop them. If they do not come to rest any
+    more, what was measured until then counts."""
+    kinds: tuple[str, ...] = ("calm", "kill") if setting.with_topics else ()
+    found = Found({failure: [] for failure in setting.failures}, {kind: [] for kind in kinds})
+    folder, tick_ms = parent / setting.name, setting.tick_ms
     with (
-        _side(name, folder / "ensemble", tick_ms) as side,
+        _side(setting.side, folder / "ensemble", tick_ms) as side,
         KafkaPair(
-            folder / "kafka", side.connect_string, tick_ms=tick_ms, patient=client == "patient"
+            folder / "kafka", side.connect_string, tick_ms=tick_ms, patient=setting.client == "patient"
         ) as kafka,
     ):
         side.wait_in_sync()
         kafka.create_topic(TOPIC)
         with Traffic(kafka, TOPIC) as traffic:
-            for failure in failures:
-                for _ in range(rounds):
-                    found.rounds[failure].append(fail(side, kafka, traffic, TOPIC, failure))
-                    done()
-            kafka.wait_replicated(TOPIC)
-            for kind, samples in found.topics_ms.items():
-                for number in range(rounds):
-                    samples.append(create(side, kafka, f"{kind}-{number}", kill=kind == "kill"))
-                    done()
+            try:
+                _rounds(found, side, kafka, traffic, rounds, done)
+            except LockstepError as error:
+                found.problem = f"{setting.name}: {error.message}"
             found.lost, found.messages = traffic.finish(), traffic.sent
     return found
+
+
+def _rounds(
+    found: Found, side: Side, kafka: KafkaPair, traffic: Traffic, rounds: int, done: Callable[[], None]
+) -> None:
+    for failure, samples in found.rounds.items():
+        for _ in range(rounds):
+            samples.append(fail(side, kafka, traffic, TOPIC, failure))
+            done()
+    kafka.wait_replicated(TOPIC)
+    for kind, took in found.topics_ms.items():
+        for number in range(rounds):
+            took.append(create(side, kafka, f"{kind}-{number}", kill=kind == "kill"))
+            done()
 
 
 def _side(name: SideName, folder: Path, tick_ms: int) -> Side:
@@ -164,7 +184,7 @@ def _summary(samples: list[float]) -> dict[str, Any]:
     }
 
 
-def _worst(found: Found, failure: str) -> dict[str, Any]:
+def _worst(found: Found, failure: Failure) -> dict[str, Any]:
     return _summary([one.worst_ms for one in found.rounds[failure]])
 
 
@@ -181,7 +201,9 @@ def _report_ticks(report: Report, ticks: dict[int, Found], console: Console) -> 
     )
     for tick, one in report.figures["ticks"].items():
         table.add_row(
-            tick, str(2 * int(tick)), *(f"{one[figure]:.0f}" for figure in ("median", "p95", "max"))
+            tick,
+            str(2 * int(tick)),
+            *(f"{one.get(figure, float('nan')):.0f}" for figure in ("median", "p95", "max")),
         )
     console.print(table)
 
@@ -226,22 +248,29 @@ def _cell(one: dict[str, Any]) -> str:
 
 def _bars(report: Report, ticks: dict[int, Found], sides: dict[SideName, dict[Patience, Found]]) -> None:
     blocks = [*ticks.values(), *(found for clients in sides.values() for found in clients.values())]
+    report.notes += [f"not finished: {found.problem}" for found in blocks if found.problem]
+    ours = [*ticks.values(), *sides["rtzk"].values()]
+    report.bar("rtzk: settings that did not come to rest", sum(bool(f.problem) for f in ours), "<=", 0)
     report.bar("acknowledged messages that were lost", sum(found.lost for found in blocks), "<=", 0)
-    ours = report.figures["sides"]["rtzk"]["impatient"]
     report.bar(
         "rtzk, the ensemble's leader dies: longest message latency, median",
-        ours["zookeeper_dies"]["median"],
+        _median(report.figures["sides"]["rtzk"]["impatient"]["zookeeper_dies"]),
         "<=",
         PERIOD_SECONDS * 1000,
         "ms",
     )
     if "zookeeper" not in sides:
         return
-    for client in ("patient", "impatient"):
+    for client in sides["zookeeper"]:
         rtzk, real = (report.figures["sides"][name][client] for name in ("rtzk", "zookeeper"))
         for figure, text in (("both_die", "both die"), ("topic_with_kill", "a topic and a kill")):
-            ratio = real[figure]["median"] / rtzk[figure]["median"]
+            ratio = _median(real[figure]) / _median(rtzk[figure])
             report.bar(f"{client} client, {text}: ZooKeeper's median over rtzk's", ratio, ">=", 1)
+
+
+def _median(one: dict[str, Any]) -> float:
+    """Without a single sample nothing is as slow as one likes."""
+    return float(one.get("median", float("inf")))
 
 
 @contextmanager

@@ -38,6 +38,7 @@ _CLIENT_OPTIONS = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 50,
     "socket.connection.setup.timeout.ms": 1000,
 }

@@ -1,7 +1,6 @@
 """`lockstep coord`: run, watch and use the coordination service."""
 
 import asyncio
-import signal
 import ssl
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +11,14 @@ from rich.table import Table
 
 from lockstep import home
 from lockstep.coordination import membership
+from lockstep.coordination.config import NodeConfig, Tls
 from lockstep.coordination.connection import parse_servers
 from lockstep.coordination.ensemble import ask
-from lockstep.coordination.node import Node, NodeConfig, Tls
+from lockstep.coordination.node import Node
 from lockstep.coordination.shell import Shell
 from lockstep.coordination.zab.settings import VARIANTS, variant
 from lockstep.errors import LockstepError, UsageError
+from lockstep.protocol import runner
 
 app = typer.Typer(
     add_completion=False,
@@ -73,25 +74,15 @@ def serve(
 
 def run_server(config: NodeConfig, *, metrics_port: int = 0) -> None:
     """Run one server as this whole process."""
-    import uvloop
 
-    async def run() -> None:
-        node = Node(config)
-        await node.start()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, node.end)
+    def ready(node: Node) -> None:
         if metrics_port:
             from lockstep.coordination.metrics import expose
 
             expose(node, metrics_port)
         typer.echo(f"server {config.server} listens for clients on {node.client_address}")
-        try:
-            await node.ended()
-        finally:
-            await node.stop()
 
-    uvloop.run(run())
+    runner.serve(lambda: Node(config), ready=ready)
 
 
 @app.command()
@@ -211,7 +202,7 @@ def _secret(path: Path | None) -> bytes:
     except OSError as error:
         raise UsageError(f"cannot read the secret in {path}: {error.strerror}") from error
     if len(secret) < 16:
-        raise UsageError(f"the secret in {path} is shorter than 16 bytes", hint="use `openssl rand -hex 32`")
+        raise UsageError(f"the secret in {path} is shorter than 16 bytes", hint="make one: head -c 32 /dev/urandom | base64 > FILE")
     return secret
 
 

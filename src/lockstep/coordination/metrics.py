@@ -30,6 +30,12 @@ class Collector:
             "zxid": ("The last transaction applied.", service.tree.last_zxid),
             "is_leader": ("1 on the leader.", int(isinstance(service.role, Leading))),
             "is_serving": ("1 while there is a leader.", int(isinstance(service.role, Leading | Following))),
+            "synced_followers": ("Followers that are up to date.", self._node.machine.synced_followers),
+            "election_milliseconds": (
+                "Its last election, to the decision.",
+                self._node.phases.last_election_ms,
+            ),
+            "recovery_milliseconds": ("From there to service.", self._node.phases.last_recovery_ms),
             "write_milliseconds_max": ("The longest wait for a write.", service.latency.most),
         }
         for name, (text, value) in gauges.items():

@@ -1,22 +1,35 @@
-"""Requests that one server answers alone, from its own tree: everything that changes nothing."""
+"""Requests that one server answers alone, from its own tree: everything that changes nothing in it."""
 
 from collections.abc import Hashable, Sequence
 
 from lockstep.coordination import access, paths
 from lockstep.coordination.access import Identity
+from lockstep.coordination.clients import Client
 from lockstep.coordination.tree import Node, Tree
 from lockstep.coordination.watches import WatchTable
 from lockstep.coordination.wire.codes import Code, Op, Perm
-from lockstep.coordination.wire.jute import pack_buffer, pack_int, pack_string, pack_strings
+from lockstep.coordination.wire.jute import (
+    BadFrame,
+    Reader,
+    pack_buffer,
+    pack_int,
+    pack_string,
+    pack_strings,
+)
 from lockstep.coordination.wire.records import (
     MULTI_HEADER,
     Acl,
+    Auth,
     MultiRead,
     Path,
     PathAndMode,
     Read,
     Request,
+    SetWatches,
+    decode_request,
+    event_frame,
     pack_acl,
+    reply,
 )
 
 
@@ -24,6 +37,40 @@ class ReadRefused(Exception):
     def __init__(self, code: Code) -> None:
         super().__init__(code.name)
         self.code = code
+
+
+def frames(
+    client: Client,
+    xid: int,
+    op: int,
+    frame: bytes,
+    tree: Tree,
+    watches: WatchTable[Hashable],
+    super_digest: str | None,
+) -> tuple[list[bytes], bool]:
+    """What the client gets for its request, and whether it may stay."""
+    zxid = tree.last_zxid
+    try:
+        request = decode_request(op, Reader(frame, 8))
+    except BadFrame:
+        code = Code.MARSHALLING_ERROR if op in Op._value2member_map_ else Code.UNIMPLEMENTED
+        return [reply(xid, zxid, code)], True
+    match request:
+        case Auth(scheme=scheme, auth=auth):
+            identity = access.authenticate(scheme, auth, super_digest)
+            if identity is None:
+                return [reply(xid, 0, Code.AUTH_FAILED)], False
+            if identity not in client.identities:
+                client.identities = (*client.identities, identity)
+            return [reply(xid, 0, 0)], True
+        case SetWatches():
+            missed = watches.restore(client, request, tree)
+            return [*(event_frame(event, path, zxid) for event, path in missed), reply(xid, zxid, 0)], True
+    try:
+        body = answer(op, request, tree, watches, client, client.identities, client.session)
+    except ReadRefused as refused:
+        return [reply(xid, zxid, refused.code)], True
+    return [reply(xid, zxid, 0, body)], True
 
 
 def answer(

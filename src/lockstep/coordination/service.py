@@ -10,36 +10,34 @@ What clients are promised, and where it is kept:
    that no earlier attempt became part of the history: a server that follows a new leader has been given all
    of that history, and transactions name the request that caused them.
 4. While there is no leader, connections stay open, reads are answered, writes wait. Only after
-   `grace_ms` without a leader are clients sent elsewhere.
+   `grace_ms` without a leader are clients sent elsewhere. Who comes from another server waits at the door.
 """
 
 import hmac
 import os
 import time
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from lockstep.coordination import access, reads, results, transactions
+from lockstep.coordination import reads, results, transactions
 from lockstep.coordination.clients import Client, Latency, Settings
 from lockstep.coordination.leadership import Forward, Leadership, decode_forward, encode_forward
+from lockstep.coordination.pending import Pending, PendingWrites, in_runs
 from lockstep.coordination.preparation import CONNECTION_LOST
-from lockstep.coordination.sessions import negotiate
-from lockstep.coordination.transactions import SessionClosed, SessionOpened, Submission, Transaction
+from lockstep.coordination.sessions import negotiate, new_session
+from lockstep.coordination.throttle import Throttle
+from lockstep.coordination.transactions import SessionClosed, SessionOpened, Transaction
 from lockstep.coordination.tree import Applied, Tree
 from lockstep.coordination.watches import WatchTable
-from lockstep.coordination.wire.codes import Code, Op
-from lockstep.coordination.wire.jute import BadFrame, Reader, pack_string
+from lockstep.coordination.wire.codes import WRITES, Code, Op
+from lockstep.coordination.wire.jute import BadFrame, pack_string
 from lockstep.coordination.wire.records import (
     REQUEST_HEADER,
-    Auth,
     Connect,
-    SetWatches,
     connect_reply,
     decode_connect,
-    decode_request,
     event_frame,
     reply,
 )
@@ -58,23 +56,7 @@ from lockstep.observe.logger import get_logger
 
 logger = get_logger(__name__)
 
-_CREATIONS = (Op.CREATE, Op.CREATE2, Op.CREATE_CONTAINER, Op.CREATE_TTL)
-_CHANGES = (Op.DELETE, Op.SET_DATA, Op.SET_ACL, Op.CHECK, Op.MULTI, Op.SYNC, Op.CLOSE_SESSION)
-_WRITES = frozenset((*_CREATIONS, *_CHANGES))
-"""What goes to the leader. A sync does too: it becomes an entry of the history, and so a true barrier."""
 _NO_PASSWORD = bytes(16)
-_RUN_BYTES = 4 << 20
-_Item = TypeVar("_Item")
-
-
-class _Pending(Struct):
-    """A write that this server owes an answer for."""
-
-    submission: Submission
-    client: Client | None
-    xid: int
-    connect: Connect | None = None
-    since: float = 0.0
 
 
 class Service:
@@ -102,16 +84,12 @@ class Service:
         self._leadership: Leadership | None = None
         self._has_served = False
         self._looking_since = steady_ms()
-        self._sequence = transactions.first_sequence(settings.incarnation)
         self._session_counter = 0
-        self._pending: dict[int, _Pending] = {}
-        self._pending_bytes = 0
-        self._unsent: list[Submission] = []
+        self._pending = PendingWrites(settings.server, settings.incarnation)
+        self._throttle = Throttle(settings.limits, self._pending)
         self._attached: list[int] = []
-        self._ahead: list[tuple[Client, Connect]] = []
+        self._waiting_in: list[tuple[Client, Connect]] = []
         self._touched: set[int] = set()
-        self._paused: dict[Client, None] = {}
-        self._is_pressed = False
         self._awake = False
         self.received = 0
         self.sent = 0
@@ -131,7 +109,7 @@ class Service:
             return
         client.is_closed = True
         self.clients.pop(client, None)
-        self._paused.pop(client, None)
+        self._throttle.forget(client)
         self.watches.forget(client)
         if client.session and self._by_session.get(client.session) is client:
             del self._by_session[client.session]
@@ -151,11 +129,11 @@ class Service:
             raise BadFrame("a request before the session is open")
         xid, op = REQUEST_HEADER.unpack_from(frame)
         self._touched.add(client.session)
-        if op in _WRITES:
+        if op in WRITES:
             self._write(client, xid, op, frame[8:])
         elif client.queue and op not in (Op.PING, Op.AUTH):
             client.queue.append((xid, op, frame))
-            self._throttle(client)
+            self._throttle.asked(client)
         else:
             self._answer(client, xid, op, frame)
 
@@ -163,6 +141,7 @@ class Service:
         """Call this a few times per tick."""
         if isinstance(self.role, Looking):
             waited = self._steady_ms() - self._looking_since
+            self._waiting_in = [one for one in self._waiting_in if not one[0].is_closed]
             if waited > self.settings.grace_ms and self.clients:
                 logger.warning("no leader for %d ms: clients are sent elsewhere", waited)
                 for client in list(self.clients):
@@ -178,11 +157,8 @@ class Service:
             self._rouse()
 
     def press(self, pressed: bool) -> None:
-        """The disk does not keep up: take less from clients. (Never from other servers: their heartbeats come
-        the same way, and silence means an election.)"""
-        self._is_pressed = pressed
-        if not pressed:
-            self._resume()
+        """The disk does not keep up (or does again)."""
+        self._throttle.press(pressed)
 
     # The protocol's side.
 
@@ -231,12 +207,11 @@ class Service:
         if isinstance(self.role, Looking):
             return
         leadership = self._leadership
-        if self._unsent or self._attached or (self._touched and leadership is None):
-            touched, attached, unsent = tuple(self._touched), tuple(self._attached), self._unsent
+        if self._pending.unsent or self._attached or (self._touched and leadership is None):
+            touched, attached = tuple(self._touched), tuple(self._attached)
             self._touched.clear()
             self._attached.clear()
-            self._unsent = []
-            for run in _runs(unsent, lambda submission: len(submission.body)) or [[]]:
+            for run in self._pending.take_unsent() or [[]]:
                 forward = Forward(touched, attached, tuple(run))
                 if leadership is not None:
                     leadership.take(self.settings.server, forward)
@@ -245,7 +220,7 @@ class Service:
                 touched = attached = ()
         if leadership is not None and leadership.proposals and isinstance(self.role, Leading):
             proposals, leadership.proposals = leadership.proposals, []
-            for batch in _runs(proposals, len):
+            for batch in in_runs(proposals, len):
                 self._command(Propose(tuple(batch), self.role.epoch))
 
     @property
@@ -259,17 +234,18 @@ class Service:
         if not self._has_served:
             self._drop(client)
             return
-        if connect.last_zxid_seen > self.tree.last_zxid:
-            # It saw a state that we do not have: going on here would take it back in time. In an election this
-            # may be the last thing that the old leader said, and be here in a moment.
-            if isinstance(self.role, Looking):
-                self._ahead.append((client, connect))
-            else:
-                self._drop(client)
+        is_ahead = connect.last_zxid_seen > self.tree.last_zxid
+        if isinstance(self.role, Looking) and (connect.session or is_ahead):
+            # What it last asked another server for may be in the history of the next leader, and not in ours
+            # yet. It is let in when that is decided; else it would look for it in vain and ask again.
+            self._waiting_in.append((client, connect))
+            return
+        if is_ahead:  # it saw a state that we do not have: going on here would take it back in time
+            self._drop(client)
             return
         if connect.session == 0:
             self._session_counter += 1
-            session = self._new_session()
+            session = new_session(self.settings.server, self._now_ms(), self._session_counter)
             timeout = negotiate(connect.timeout, self.settings.tick_ms)
             opened = SessionOpened(timeout, os.urandom(16), connect.close_with_connection)
             self._submit(
@@ -277,16 +253,9 @@ class Service:
             )
         elif connect.session in self.tree.sessions:
             self._attach(client, connect)
-        elif isinstance(self.role, Looking):
-            self._drop(client)
         else:
             # It may be too new for us to know: ask the leader for all there is, then look again.
             self._submit(0, Op.SYNC, pack_string("/"), client=client, connect=connect)
-
-    def _new_session(self) -> int:
-        low = ((self._now_ms() << 24) >> 8) + self._session_counter
-        session = self.settings.server << 56 | low & ((1 << 56) - 1)
-        return session - (1 << 64) if session >= 1 << 63 else session
 
     def _attach(self, client: Client, connect: Connect) -> None:
         known = self.tree.sessions.get(connect.session)
@@ -321,7 +290,7 @@ class Service:
 
     def _write(self, client: Client, xid: int, op: int, body: bytes) -> None:
         client.queue.append(self._submit(client.session, op, body, client=client, xid=xid))
-        self._throttle(client)
+        self._throttle.asked(client)
 
     def _submit(
         self,
@@ -333,32 +302,18 @@ class Service:
         xid: int = 0,
         connect: Connect | None = None,
     ) -> int:
-        self._sequence += 1
-        identities = client.identities if client else ()
-        submission = Submission(self._sequence, session, op, body, identities)
-        self._pending[self._sequence] = _Pending(submission, client, xid, connect, time.monotonic())
-        self._pending_bytes += len(body)
-        self._unsent.append(submission)
         self._rouse()
-        return self._sequence
+        return self._pending.add(session, op, body, client=client, xid=xid, connect=connect)
 
     def _serve(self, role: Following | Leading) -> None:
         """There is a leader, and we hold all of its history: what is unanswered is in nobody's."""
         self.role = role
         self._has_served = True
-        done = self.tree.sequences.get(self.settings.server, 0)
-        for number, pending in list(self._pending.items()):
-            is_gone = pending.client is not None and pending.client.is_closed
-            if transactions.is_repeat(number, done) or (
-                is_gone and pending.submission.op != Op.CLOSE_SESSION
-            ):
-                del self._pending[number]
-                self._pending_bytes -= len(pending.submission.body)
-        self._unsent = [pending.submission for pending in self._pending.values()]
+        self._pending.send_again(self.tree.sequences.get(self.settings.server, 0))
         self._attached = [client.session for client in self._by_session.values()]
         self._touched.update(self._by_session)
-        ahead, self._ahead = self._ahead, []
-        for client, connect in ahead:
+        waiting, self._waiting_in = self._waiting_in, []
+        for client, connect in waiting:
             if not client.is_closed:
                 self._connect(client, connect)
         self._rouse()
@@ -370,11 +325,7 @@ class Service:
 
     def _apply(self, zxid: int, payload: bytes) -> None:
         transaction = transactions.decode(payload)
-        pending = None
-        if transaction.origin == self.settings.server and transaction.sequence:
-            pending = self._pending.pop(transaction.sequence, None)
-            if pending is not None:
-                self._pending_bytes -= len(pending.submission.body)
+        pending = self._pending.answered(transaction)
         applied = self.tree.apply(zxid, transaction, details=pending is not None)
         self.applied += 1
         if self._leadership is not None:
@@ -394,7 +345,7 @@ class Service:
                 self._drop(client)
 
     def _reply_write(
-        self, client: Client, pending: _Pending, transaction: Transaction, applied: Applied, zxid: int
+        self, client: Client, pending: Pending, transaction: Transaction, applied: Applied, zxid: int
     ) -> None:
         if pending.connect is not None:
             if transaction.session:
@@ -419,58 +370,20 @@ class Service:
         while queue and not isinstance(head := queue[0], int) and not client.is_closed:
             queue.popleft()
             self._answer(client, *head)
-        if self._paused:
-            self._resume()
-
-    def _resume(self) -> None:
-        """Read again from clients that were paused, as far as there is room for what they send."""
-        limits = self.settings.limits
-        half_empty = len(self._pending) * 2 < limits.outstanding
-        if half_empty and self._pending_bytes * 2 < limits.outstanding_bytes and not self._is_pressed:
-            for waiting in list(self._paused):
-                if len(waiting.queue) * 2 < limits.outstanding_per_connection:
-                    self._unpause(waiting)
+        self._throttle.relax()
 
     # Reads.
 
     def _answer(self, client: Client, xid: int, op: int, frame: bytes) -> None:
-        zxid = self.tree.last_zxid
         if op == Op.PING:
-            self._send(client, reply(xid, zxid, 0))
+            self._send(client, reply(xid, self.tree.last_zxid, 0))
             return
-        try:
-            request = decode_request(op, Reader(frame, 8))
-        except BadFrame:
-            code = Code.MARSHALLING_ERROR if op in Op._value2member_map_ else Code.UNIMPLEMENTED
-            self._send(client, reply(xid, zxid, code))
-            return
-        match request:
-            case Auth():
-                self._authenticate(client, xid, request)
-            case SetWatches():
-                missed = self.watches.restore(client, request, self.tree)
-                for event, path in missed:
-                    self._send(client, event_frame(event, path, zxid))
-                self._send(client, reply(xid, zxid, 0))
-            case _:
-                try:
-                    body = reads.answer(
-                        op, request, self.tree, self.watches, client, client.identities, client.session
-                    )
-                except reads.ReadRefused as refused:
-                    self._send(client, reply(xid, zxid, refused.code))
-                else:
-                    self._send(client, reply(xid, zxid, 0, body))
-
-    def _authenticate(self, client: Client, xid: int, request: Auth) -> None:
-        identity = access.authenticate(request.scheme, request.auth, self.settings.super_digest)
-        if identity is None:
-            self._send(client, reply(xid, 0, Code.AUTH_FAILED))
+        super_digest = self.settings.super_digest
+        frames, stays = reads.frames(client, xid, op, frame, self.tree, self.watches, super_digest)
+        for one in frames:
+            self._send(client, one)
+        if not stays:
             self._drop(client)
-            return
-        if identity not in client.identities:
-            client.identities = (*client.identities, identity)
-        self._send(client, reply(xid, 0, 0))
 
     # Connections.
 
@@ -483,34 +396,7 @@ class Service:
         client.port.close()
         self.closed(client)
 
-    def _throttle(self, client: Client) -> None:
-        limits = self.settings.limits
-        crowded = len(client.queue) > limits.outstanding_per_connection
-        full = len(self._pending) > limits.outstanding or self._pending_bytes > limits.outstanding_bytes
-        if (crowded or full or self._is_pressed) and not client.is_paused:
-            client.is_paused = True
-            self._paused[client] = None
-            client.port.pause()
-
-    def _unpause(self, client: Client) -> None:
-        client.is_paused = False
-        self._paused.pop(client, None)
-        client.port.resume()
-
     def _rouse(self) -> None:
         if not self._awake:
             self._awake = True
             self._wake()
-
-
-def _runs(items: list[_Item], size: Callable[[_Item], int]) -> list[list[_Item]]:
-    """Cut the items into runs of about `_RUN_BYTES`: no message or record grows with what clients send."""
-    runs: list[list[_Item]] = []
-    room = 0
-    for item in items:
-        if room <= 0:
-            runs.append([])
-            room = _RUN_BYTES
-        runs[-1].append(item)
-        room -= size(item)
-    return runs

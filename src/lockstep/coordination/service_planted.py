@@ -18,24 +18,25 @@ def planted() -> dict[str, tuple[type[Service], str]]:
         """What is sent again gets a new number, so that nobody knows it again."""
 
         def _serve(self, role: Any) -> None:
-            pending, self._pending = self._pending, {}
+            writes = self._pending
+            pending, writes.by_number = writes.by_number, {}
             for one in pending.values():
-                self._sequence += 1
-                one.submission = msgspec.structs.replace(one.submission, sequence=self._sequence)
-                self._pending[self._sequence] = one
+                writes.last_number += 1
+                one.submission = msgspec.structs.replace(one.submission, sequence=writes.last_number)
+                writes.by_number[writes.last_number] = one
                 if one.client is not None and one.connect is None:
                     queue = one.client.queue
-                    writes = [i for i, entry in enumerate(queue) if isinstance(entry, int)]
-                    place = next((i for i in writes if queue[i] in pending), None)
+                    numbers = [i for i, entry in enumerate(queue) if isinstance(entry, int)]
+                    place = next((i for i in numbers if queue[i] in pending), None)
                     if place is not None:
-                        queue[place] = self._sequence
+                        queue[place] = writes.last_number
             super()._serve(role)
 
     class Forgets(Service):
         """Requests that were under way are not sent to the new leader."""
 
         def _serve(self, role: Any) -> None:
-            self._pending.clear()
+            self._pending.by_number.clear()
             super()._serve(role)
 
     class Overtakes(Service):

@@ -13,6 +13,13 @@ def negotiate(asked_ms: int, tick_ms: int) -> int:
     return max(2 * tick_ms, min(20 * tick_ms, asked_ms))
 
 
+def new_session(server: int, now_ms: int, counter: int) -> int:
+    """A session's id as ZooKeeper makes it: the server above, then the time, then a count; 64 bits, signed."""
+    low = ((now_ms << 24) >> 8) + counter
+    session = server << 56 | low & ((1 << 56) - 1)
+    return session - (1 << 64) if session >= 1 << 63 else session
+
+
 class SessionTracker:
     def __init__(self, bucket_ms: int) -> None:
         self._bucket_ms = max(1, bucket_ms)

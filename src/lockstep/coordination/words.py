@@ -72,11 +72,19 @@ class Words:
             "zk_connection_rejected": self._node.front.refused,
             "zk_open_file_descriptor_count": sum(1 for _ in Path("/proc/self/fd").iterdir()),
         }
+        phases = self._node.phases
+        figures |= {
+            "zk_phase": self._node.machine.phase,
+            "zk_cnt_election_time": phases.elections,
+            "zk_election_time": phases.last_election_ms,
+            "zk_max_election_time": phases.longest_election_ms,
+            "zk_recovery_time": phases.last_recovery_ms,
+            "zk_max_recovery_time": phases.longest_recovery_ms,
+        }
         match service.role:
             case Leading(epoch):
                 figures["zk_epoch"] = epoch
-                links = {peer for peer, channel in self._node.network.up if channel == "quorum"}
-                figures["zk_synced_followers"] = len(links)
+                figures["zk_synced_followers"] = self._node.machine.synced_followers
             case Following(leader, epoch):
                 figures["zk_epoch"] = epoch
                 figures["zk_leader"] = leader

@@ -1,9 +1,7 @@
 """The real host: runs a protocol machine on asyncio, TCP, the disk and the shared log.
 
-The host gives the machine one input at a time and starts the effects of each before the next, as
-`lockstep.protocol.machine` promises. It is crash-only: `Halt`, an error inside the machine, or a disk that
-does not keep records ends the node at once, without goodbye and without flushing anything; a supervisor
-starts it again from its durable history. A node never goes on in doubt.
+It is a `Runner`: one input at a time, and crash-only. `Halt`, an error inside the machine, or a disk that does
+not keep records ends the node at once; a supervisor starts it again from its durable history.
 
     host = Host(Counter(), node="a", peers={"b": Address("127.0.0.1", 7001)}, folder=Path("data/a"))
     await host.start()
@@ -13,16 +11,12 @@ starts it again from its durable history. A node never goes on in doubt.
 """
 
 import asyncio
-import gc
 import secrets
-import signal
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import uvloop
 
 from lockstep.errors import LockstepError, UsageError
 from lockstep.log.interface import Log
@@ -51,10 +45,13 @@ from lockstep.protocol.machine import (
     Subscribe,
     Token,
 )
+from lockstep.protocol.runner import Runner, serve
 from lockstep.protocol.storage import CorruptHistoryError, History
 from lockstep.protocol.transport import Receiver, Transport
 
 logger = get_logger(__name__)
+
+__all__ = ["HaltedError", "Host", "serve"]
 
 LOOPBACK: Final = Address("127.0.0.1", 0)
 MAX_COMMANDS: Final = 100_000
@@ -67,7 +64,7 @@ class HaltedError(LockstepError):
     exit_code = 3
 
 
-class Host:
+class Host(Runner):
     """Runs one machine as one node."""
 
     def __init__(
@@ -84,6 +81,7 @@ class Host:
     ) -> None:
         """`peers` may name this node too (one table for all nodes). A machine that persists needs
         `folder`, one that appends or subscribes needs `log`. `deliver` gets the protocol's output."""
+        super().__init__(f"node {node}", machine.on_timer)
         kind = type(machine)
         self.node = node
         self._machine = machine
@@ -104,14 +102,10 @@ class Host:
             limits=self._limits,
         )
         self._feed = Feed(log, self._on_record, self._on_appended, self._on_append_failed, self._fail)
-        self._commit: GroupCommit | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._client = f"{node}/{secrets.token_hex(6)}"
         self._requests = 0
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._sent: tuple[Message, bytes] = (None, b"")
-        self._running = False
-        self._stopped = False
         self.lost_sends = 0
         """Messages that had no connection to leave by."""
 
@@ -126,9 +120,7 @@ class Host:
 
     async def start(self) -> None:
         """Recover the durable history, start the machine, listen, and dial the peers."""
-        self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        self._prepare()
         durable: list[Message] = []
         if self._folder is not None:
             history = await self._loop.run_in_executor(None, History, self._folder)
@@ -178,28 +170,12 @@ class Host:
     async def command(self, command: Message) -> Any:
         return await self.submit(command)
 
-    async def ended(self) -> None:
-        """Wait until the node ends: returns after `stop`, raises `HaltedError` after a halt."""
-        await asyncio.shield(self._ended)
-
     async def stop(self) -> None:
-        """End the node; its durable folder is free on return."""
         self._end(None)
         await self._feed.closed()
-        if self._commit is not None:
-            await self._commit.close()
+        await super().stop()
 
     # Inputs.
-
-    def _input(self, handler: Callable[..., Effects], *arguments: Any) -> None:
-        """One input: the machine's effects are started before this returns."""
-        if not self._running:
-            return
-        try:
-            self._perform(handler(*arguments))
-        except Exception as error:
-            logger.exception("node %s: the machine failed", self.node)
-            self._fail(error)
 
     def _on_message(self, peer: NodeId, payload: bytes) -> None:
         self._input(self._machine.on_message, peer, self._message.decode(payload))
@@ -214,14 +190,6 @@ class Host:
         for token in tokens:
             self._input(self._machine.on_persisted, token)
 
-    def _on_timer(self, name: str, due: float) -> None:
-        early = due - time.monotonic()
-        if early > 0:  # uvloop rounds to milliseconds; a lease must never be over before its time
-            self._timers[name] = self._loop.call_later(max(early, 0.001), self._on_timer, name, due)
-            return
-        del self._timers[name]
-        self._input(self._machine.on_timer, name)
-
     def _on_record(self, record: LogRecord) -> None:
         self._input(self._machine.on_record, record)
 
@@ -233,7 +201,7 @@ class Host:
 
     # Effects.
 
-    def _perform(self, effects: Iterable[Effect]) -> None:
+    def _perform(self, effects: Effects) -> None:
         for effect in effects:
             match effect:
                 case Send(to, message):
@@ -245,8 +213,7 @@ class Host:
                 case SetTimer(name, after):
                     self._set_timer(name, after)
                 case CancelTimer(name):
-                    if (timer := self._timers.pop(name, None)) is not None:
-                        timer.cancel()
+                    self._cancel_timer(name)
                 case Append():
                     self._feed.append(effect)
                 case Subscribe(topic, partition, offset):
@@ -286,11 +253,6 @@ class Host:
             raise UsageError(f"{type(self._machine).__name__} persists records, and its host has no folder")
         return self._commit
 
-    def _set_timer(self, name: str, after: float) -> None:
-        if (old := self._timers.get(name)) is not None:
-            old.cancel()
-        self._timers[name] = self._loop.call_later(after, self._on_timer, name, time.monotonic() + after)
-
     def _reply(self, client: ClientId, request: int, result: Any) -> None:
         if client != self._client:
             response = self._encode(Response(request, self._encode(result)))
@@ -312,60 +274,22 @@ class Host:
                 hint="it belongs to another protocol or to a newer version: name the right folder",
             ) from error
 
-    def _fail(self, error: Exception) -> None:
-        """The node can no longer be trusted: end it now."""
-        if self._running:
-            if not isinstance(error, HaltedError):
-                halted = HaltedError(
-                    f"node {self.node} halted: {getattr(error, 'message', None) or repr(error)}",
-                    hint=getattr(error, "hint", ""),
-                )
-                halted.__cause__ = error
-                error = halted
-            logger.error("%s", error)
-            self._end(error)
+    def _doubt(self, error: BaseException) -> HaltedError:
+        if isinstance(error, HaltedError):
+            return error
+        halted = HaltedError(
+            f"node {self.node} halted: {getattr(error, 'message', None) or repr(error)}",
+            hint=getattr(error, "hint", ""),
+        )
+        halted.__cause__ = error
+        return halted
 
-    def _end(self, error: Exception | None) -> None:
-        if self._stopped:
-            return
-        self._stopped = True
-        self._running = False
+    def _release(self, error: Exception | None) -> None:
         self._transport.close()
         self._feed.close()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
         for reply in list(self._replies.values()):
             if not reply.done():
                 reply.set_exception(error or HaltedError(f"node {self.node} stopped"))
-        if error is not None:
-            if self._commit is not None:
-                self._commit.abandon()
-            self._ended.set_exception(error)
-        elif not self._ended.done():
-            self._ended.set_result(None)
-
-
-def serve(build: Callable[[], Host], *, ready: Callable[[Host], None] | None = None) -> None:
-    """Run a host as this whole process until SIGTERM or SIGINT.
-
-    A node that halts raises `HaltedError`: the process must exit with its code, so that whoever supervises
-    it starts it again.
-    """
-
-    async def run() -> None:
-        host = build()
-        await host.start()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, host._end, None)
-        gc.freeze()  # what start-up built is never garbage: keep it out of every collection
-        if ready is not None:
-            ready(host)
-        await host.ended()
-        await host.stop()
-
-    uvloop.run(run())
 
 
 def _decoder(kind: type[Machine], field: str) -> "msgspec.msgpack.Decoder[Any]":

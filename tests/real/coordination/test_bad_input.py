@@ -19,6 +19,8 @@ from lockstep.ports import free_ports
 
 pytestmark = pytest.mark.real
 
+ELSEWHERE = Path(__file__).with_name("elsewhere.py")
+
 
 def wait_for_text(path: Path, text: str, seconds: float = 15.0) -> None:
     deadline = time.monotonic() + seconds
@@ -43,6 +45,40 @@ def test_a_server_with_another_list_is_told_and_changes_nothing(ensemble: Ensemb
     finally:
         process.kill(running)
     assert ensemble.leader() is not None
+
+
+def test_a_second_server_with_one_id_on_this_machine_says_which_port_is_taken(
+    ensemble: Ensemble, tmp_path: Path
+) -> None:
+    servers, log = membership.format_list(ensemble.members), tmp_path / "second.log"
+    second = serve(1, servers, tmp_path / "second", log)
+    try:
+        assert second.wait(15) == 1
+    finally:
+        process.kill(second)
+    assert f"cannot listen for the others on {ensemble.members[1].peer}" in log.read_text()
+
+
+def test_a_second_server_with_one_id_on_another_machine_is_refused_and_changes_nothing(
+    ensemble: Ensemble, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with Client(ensemble.connect_string, timeout=5) as client:
+            await client.create("/before", b"x")
+            running = process.launch(command, log=log)
+            try:
+                await asyncio.to_thread(wait_for_text, log, "do two servers have one id?")
+                await client.create("/beside", b"x")
+            finally:
+                process.kill(running)
+
+    ensemble.wait_serving(1)
+    before = (ensemble.leader(), ensemble.figures(1)["zk_epoch"])
+    servers, log = membership.format_list(ensemble.members), tmp_path / "second.log"
+    ports = [str(port) for port in free_ports(2)]
+    command = [sys.executable, str(ELSEWHERE), "1", servers, str(tmp_path / "second"), *ports]
+    asyncio.run(run())
+    assert (ensemble.leader(), ensemble.figures(1)["zk_epoch"]) == before
 
 
 def test_a_full_disk_ends_the_server_and_loses_nothing(tmp_path: Path) -> None:

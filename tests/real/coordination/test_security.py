@@ -12,16 +12,27 @@ import pytest
 from lockstep.coordination.client import Client
 from lockstep.coordination.ensemble import Ensemble, ask
 from lockstep.errors import LockstepError
+from lockstep.setup import java
 
 pytestmark = pytest.mark.real
 
+PRIVATE_KEY = Path(__file__).with_name("PrivateKey.java")
+
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    form = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
-    where = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(["openssl", *form.split(), *where], check=True, capture_output=True)
+    """A certificate for 127.0.0.1 that signs itself, and its key, made by the JDK that is needed anyway."""
+    runtime = java.find()
+    cert, key, store = folder / "cert.pem", folder / "key.pem", folder / "store.p12"
+    keytool = [str(runtime.java.with_name("keytool")), "-keystore", str(store), "-storepass", "changeit"]
+    make = "-genkeypair -alias one -keyalg EC -groupname secp256r1 -storetype PKCS12 -dname CN=localhost"
+    _run(*keytool, *make.split(), "-validity", "1", "-ext", "san=ip:127.0.0.1", "-ext", "bc=ca:true")
+    _run(*keytool, "-exportcert", "-rfc", "-alias", "one", "-file", str(cert))
+    key.write_text(_run(str(runtime.java), str(PRIVATE_KEY), str(store), "changeit"))
     return cert, key
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def test_an_ensemble_speaks_tls_to_clients_and_between_servers(tmp_path: Path) -> None:

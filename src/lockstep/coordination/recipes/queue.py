@@ -82,6 +82,7 @@ class Place:
     async def _find(self, mark: str) -> None:
         while True:
             try:
+                await self.client.sync(self.path)  # what was under way is decided, and is here
                 for name in await self.client.children(self.path):
                     if name.startswith(mark):
                         stat = await self.client.exists(f"{self.path}/{name}")

@@ -45,6 +45,15 @@ class Op(IntEnum):
     ERROR = -1
 
 
+WRITES: Final = frozenset(
+    (
+        *(Op.CREATE, Op.CREATE2, Op.CREATE_CONTAINER, Op.CREATE_TTL),
+        *(Op.DELETE, Op.SET_DATA, Op.SET_ACL, Op.CHECK, Op.MULTI, Op.SYNC, Op.CLOSE_SESSION),
+    )
+)
+"""What goes to the leader. A sync does too: it becomes an entry of the history, and so a true barrier."""
+
+
 class Code(IntEnum):
     """What a reply's header says about the outcome."""
 

@@ -147,6 +147,12 @@ class Looking(Struct, frozen=True, tag="looking"):
     reason: str
 
 
+class Decided(Struct, frozen=True, tag="decided"):
+    """The election is over for this server: it recovers, with `leader`. For people and metrics."""
+
+    leader: ServerId
+
+
 class Following(Struct, frozen=True, tag="following"):
     """This server follows `leader` in `epoch` and is up to date."""
 
@@ -205,6 +211,7 @@ class Dropped(Struct, frozen=True, tag="dropped"):
 
 Delivery: TypeAlias = (
     Looking
+    | Decided
     | Following
     | Leading
     | Committed

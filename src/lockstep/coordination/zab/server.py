@@ -8,10 +8,11 @@ from typing import ClassVar
 
 from lockstep.coordination.zab.core import Core
 from lockstep.coordination.zab.election import Election
-from lockstep.coordination.zab.follower import Follower
+from lockstep.coordination.zab.follower import Follower, Stage
 from lockstep.coordination.zab.interface import (
     Checkpoint,
     Command,
+    Decided,
     Looking,
     NotServing,
     Propose,
@@ -187,6 +188,24 @@ class Server(Machine):
     def epoch(self) -> int:
         return self.role.epoch if self.role is not None else 0
 
+    @property
+    def synced_followers(self) -> int:
+        """How many followers hold this leader's history and get everything that it commits."""
+        links = self.role.links.values() if isinstance(self.role, Leader) else ()
+        return sum(link.up_to_date for link in links)
+
+    @property
+    def phase(self) -> str:
+        """What this server does just now, in the words of the paper's figure 2 and of the three roles."""
+        match self.role:
+            case Leader(phase=Phase.BROADCAST) | Follower(stage=Stage.FOLLOWING):
+                return "broadcast"
+            case Leader(phase=phase):
+                return phase.name.lower()
+            case Follower(stage=stage):
+                return stage.value
+        return f"election: {self.election.step.value}"
+
     # Roles.
 
     def _look(self, reason: str) -> None:
@@ -199,6 +218,7 @@ class Server(Machine):
 
     def _decided(self, leader: ServerId, ready: bool) -> None:
         round, vote = self.election.round, self.election.vote
+        self.core.deliver(Decided(leader))
         if leader == self.core.me:
             self.role = self.leader_class(self.core, round, vote, self._look)
             self.role.start()
