@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("lockstep.cli.demo", "See it work: a run with a process killed on the way, and a verdict."),
     "run": ("lockstep.cli.run", "Run a pipeline as live replicas: a killed site is not noticed."),
     "stop": ("lockstep.cli.stop", "End a run that outlived its supervisor."),
+    "state": ("lockstep.cli.state", "Compare what the sites of a run keep, row by row."),
     "broker": ("lockstep.cli.broker", "Run the embedded Kafka broker (1 or 3 nodes) in the foreground."),
     "coord": ("lockstep.cli.coord", "Run, watch and use the coordination service (speaks ZooKeeper)."),
     "sim": ("lockstep.cli.sim", "Run a protocol in the simulator over many seeds, or replay one."),
