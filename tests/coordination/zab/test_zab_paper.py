@@ -290,6 +290,20 @@ def test_3_3_2_with_dep_the_first_transaction_waits_for_one_write() -> None:
     assert took[0.300] - took[0.0] == pytest.approx(0.300, abs=0.001)
 
 
+@pytest.mark.parametrize("moment", [0.090 + step * 0.0005 for step in range(20)])
+def test_3_3_2_a_promise_that_comes_just_before_the_history_is_on_disk_holds_nobody_up(moment: float) -> None:
+    """The table is committed. Until the disk has the history, another follower promises the same epoch."""
+    ensemble = served("rtzk", 5)
+    ensemble.run(0.1)
+    leader = ensemble.leader()
+    ensemble.disk = 0.100
+    ensemble.propose(b"on its way to the disks")
+    ensemble.run(0.002)
+    late = min(id for id in ensemble.hosts if id != leader)
+    ensemble.crash(leader, noticed={late: moment})
+    ensemble.until(ensemble.serving, 2.0)
+
+
 def test_3_3_2_with_dep_an_idle_ensemble_writes_its_epoch_within_a_beat() -> None:
     _, ensemble = recovered_with_slow_disk("rtzk", 0.001)
     epoch = ensemble.hosts[ensemble.leader()].server.epoch

@@ -226,6 +226,7 @@ class Leader:
         core = self.core
         self._founding_version = 0
         if self.phase is Phase.DISCOVERY:
+            self._synced = True  # later promises need no further table
             core.enter(self.epoch)
             core.defer_epochs(self._still(self._on_epoch_durable))
             self.synchroniser.in_doubt = self._known_committed(self._promised()) < self._inherited
