@@ -205,7 +205,7 @@ def _first_alerts(side: Side) -> None:
     while not side.arrivals.wait(20, 5, side.check):
         if time.monotonic() > deadline:
             raise LockstepError(f"{side.name} raised no alerts within 180 s", hint=f"see {side.folder}")
-        side.start_feed(200, 4, seed, controls_per_second=20)
+        side.start_feed(200, 4, seed)
         side.finish_feed()
         seed += 1
 
