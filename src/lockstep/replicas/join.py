@@ -5,7 +5,7 @@ died before its first commit. What it leaves out by that was written by others. 
 outputs has to know it, so it is written down before the site writes anything (`copied.json`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lockstep.observe.logger import get_logger
@@ -13,12 +13,18 @@ from lockstep.replicas.layout import ProcessFolder, RunFolder, read_json, write_
 from lockstep.spark import checkpoints
 from lockstep.spark.checkpoints import Copied
 from lockstep.spark.identity import NO_SHARD
+from lockstep.spark.position import committed
 
 logger = get_logger(__name__)
 
 
-def join(run: RunFolder, site: str, engines: Mapping[str, str]) -> dict[str, Any]:
-    """Copy what is missing; where from, by stage. `engines`: of each stage, by its name."""
+def join(
+    run: RunFolder, site: str, engines: Mapping[str, str], copying: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Copy what is missing; where from, by stage. `engines`: of each stage, by its name.
+
+    `copying` is called before it begins: a large state takes a while.
+    """
     own = run.site(site)
     joined: dict[str, Any] = {}
     for stage, engine in engines.items():
@@ -28,6 +34,8 @@ def join(run: RunFolder, site: str, engines: Mapping[str, str]) -> dict[str, Any
             write_json(own.copied, {**(read_json(own.copied) or {}), **joined})
 
         others = [one.checkpoint_of(stage) for name, one in run.all_sites().items() if name != site]
+        if committed(own.checkpoint_of(stage)) is None and any(committed(one) for one in others):
+            copying()
         if checkpoints.take(own.checkpoint_of(stage), others, note) is not None:
             logger.info("%s begins where %s is: %s", site, joined[stage]["from"], joined[stage]["begins"])
     return joined

@@ -284,7 +284,8 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
         reporter.update(state="waiting for its phase")
         time.sleep(delay)
     crash_point("site.before-query")
-    if joined := join(run, site, {stage.name: how.engine for stage, how in zip(stages, chosen, strict=True)}):
+    named = {stage.name: how.engine for stage, how in zip(stages, chosen, strict=True)}
+    if joined := join(run, site, named, lambda: reporter.update(state="copying a checkpoint")):
         reporter.update(joined=joined)
     queries = [engines.start(spark, one.pipeline, how) for one, how in zip(stages, chosen, strict=True)]
     local = session.is_local(settings.master or "")
