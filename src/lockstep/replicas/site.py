@@ -279,15 +279,9 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
     ahead = any(
         engines.reads_ahead(spark, one.pipeline, how) for one, how in zip(stages, chosen, strict=True)
     )
-    delay = wait_for_phase(run, settings, site, chosen[-1].batch_length_ms)
-    if delay > 0:
-        reporter.update(state="waiting for its phase")
-        time.sleep(delay)
-    crash_point("site.before-query")
     named = {stage.name: how.engine for stage, how in zip(stages, chosen, strict=True)}
     if joined := join(run, site, named, lambda: reporter.update(state="copying a checkpoint")):
         reporter.update(joined=joined)
-    queries = [engines.start(spark, one.pipeline, how) for one, how in zip(stages, chosen, strict=True)]
     local = session.is_local(settings.master or "")
     batches = [how.batch_length_ms / 1000 for how in chosen if how.engine == "microbatch"]
     if local:  # on a cluster the readers, and what they know of their progress, are in other JVMs
@@ -295,6 +289,16 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
         shards = sum(stage.shards for stage in stages) if not batches else 0
         reporter.watch(lambda: engines.progress(spark, round(time.time() * 1000), shards))
     try:
+        pairs = [(one.pipeline, how) for one, how in zip(stages, chosen, strict=True)]
+        if long := [pair for pair in pairs if engines.wants_warm_up(pair[1])]:
+            reporter.update(state="warming up")
+            engines.warm_up(spark, long)
+        delay = wait_for_phase(run, settings, site, chosen[-1].batch_length_ms)
+        if delay > 0:
+            reporter.update(state="waiting for its phase")
+            time.sleep(delay)
+        crash_point("site.before-query")
+        queries = [engines.start(spark, pipeline, how) for pipeline, how in pairs]
         # In micro-batch there is no batch before there is input; in real time its first one says that it reads.
         reads = chosen[0].engine == "realtime" and local
         while reads and queries[0].isActive and engines.progress(spark, 0).batch < 0:

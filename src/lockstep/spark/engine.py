@@ -4,9 +4,11 @@ Real time: a long-running batch that emits each output at once; for stateless pl
 any operator of Spark; batches end at sealed positions, so that they are equal on all sites (design rule 11).
 """
 
+import dataclasses
 import importlib.util
 import json
 import re
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 from lockstep.errors import LockstepError, UsageError
 from lockstep.spark import guard
 from lockstep.spark.pipeline import Pipeline
+from lockstep.spark.position import committed
 from lockstep.spark.session import first_line
 
 Engine = Literal["realtime", "microbatch"]
@@ -28,6 +31,12 @@ Requested = Literal["realtime", "microbatch", "auto"]
 REALTIME_BATCH_MS = 60_000
 """Long: each boundary stalls a site for some 300 ms, which only the other sites hide."""
 MICROBATCH_MS = 500
+WARM_UP_FROM_MS = 20_000
+"""Batches that are shorter come to their first boundaries soon enough by themselves."""
+_WARM_UP_BATCH_MS = 1_000
+_WARM_UP_BATCHES = 3
+_WARM_UP_SECONDS = 30.0
+_POLL_SECONDS = 0.05
 _IDLE_SEALS = 2
 """Batches after the last input: the watermark passes in one, what it closed comes out in the next."""
 
@@ -167,6 +176,35 @@ def start(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> 
         raise failure(error) from error
 
 
+def wants_warm_up(settings: EngineSettings) -> bool:
+    return settings.engine == "realtime" and settings.batch_length_ms >= WARM_UP_FROM_MS
+
+
+def warm_up(spark: SparkSession, stages: Sequence[tuple[Pipeline, EngineSettings]]) -> None:
+    """Run the queries for a few short batches, and stop them.
+
+    All that happens at a boundary (commit, planning, start of tasks) is slow the first times: a second and more,
+    against some 300 ms later. With long batches those first times would come a minute after the start, and show in
+    the output whenever no other site is there to hide them. What is written meanwhile counts as any other output.
+    """
+    before = [_batches_committed(settings) for _, settings in stages]
+    short = [(one, dataclasses.replace(how, batch_ms=_WARM_UP_BATCH_MS)) for one, how in stages]
+    queries = [start(spark, pipeline, settings) for pipeline, settings in short]
+    deadline = time.monotonic() + _WARM_UP_SECONDS
+    try:
+        while all(query.isActive for query in queries) and time.monotonic() < deadline:
+            done = [_batches_committed(settings) for _, settings in stages]
+            if all(now >= then + _WARM_UP_BATCHES for then, now in zip(before, done, strict=True)):
+                break
+            time.sleep(_POLL_SECONDS)
+        for query in queries:
+            if (error := query.exception()) is not None:
+                raise error
+    finally:
+        for query in queries:
+            query.stop()
+
+
 def shard_count(pipeline: Pipeline, partitions: Mapping[str, int]) -> int:
     """How many shards all inputs of a pipeline have together."""
     return sum(group.shards(partitions) for group in pipeline.groups)
@@ -293,6 +331,12 @@ def _kafka(pipeline: Pipeline, settings: EngineSettings) -> dict[str, str]:
     options = {**pipeline.kafka_options, **settings.kafka_options}
     options["bootstrap.servers"] = settings.bootstrap_servers
     return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def _batches_committed(settings: EngineSettings) -> int:
+    """The number of the last committed batch, or -1."""
+    found = committed(settings.checkpoint)
+    return -1 if found is None else found[0]
 
 
 def _require_protobuf() -> None:
