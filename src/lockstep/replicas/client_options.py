@@ -47,9 +47,9 @@ def _trust_store(options: Mapping[str, str]) -> dict[str, str]:
 
 def _key_store(options: Mapping[str, str]) -> dict[str, str]:
     location = options.get("ssl.keystore.location")
+    if location is None:
+        return {}
     match options.get("ssl.keystore.type", "JKS"):
-        case _ if location is None:
-            return {}
         case "PEM":
             return {"ssl.certificate.location": location, "ssl.key.location": location}
         case "PKCS12":

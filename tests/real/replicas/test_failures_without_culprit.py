@@ -1,17 +1,17 @@
 """A record that fails where nobody has it in hand: nothing is skipped, nothing is lost, and the user is told."""
 
 import os
-import time
 import uuid
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from test_sites import PIPELINES, wait
+from test_sites import PIPELINES, read, wait
 
 import lockstep
 from lockstep.replicas.job import Job
+from lockstep.replicas.record import OutputRecord
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 COUNT = 300
@@ -64,11 +64,9 @@ def test_behind_a_shuffle_outputs_before_it_are_there_and_the_reason_is_told(
         assert "CAST_INVALID_INPUT" in told
         assert "nothing is skipped" in told
         assert "CAST_INVALID_INPUT" in job.status()["sites"]["site-1"]["last_error"]
+        records: list[OutputRecord] = []
         with job.consumer() as consumer:
-            records = consumer.records(10)
-            deadline = time.monotonic() + 20
-            while len(records) < POISON and time.monotonic() < deadline:
-                records += consumer.records(0.2)
+            read(consumer, records, POISON, seconds=30)
         assert {r.sn: r.value for r in records} == {n: b"%d" % (2 * n) for n in range(POISON)}
 
 
@@ -79,8 +77,8 @@ def test_in_a_python_udf_no_innocent_record_is_skipped_and_a_corrected_pipeline_
         told = fail_twice(job, bootstrap_servers)
         assert "ValueError: invalid literal for int() with base 10: 'poison'" in told
     with start(prefix, bootstrap_servers, tmp_path, "parsed.py:lenient") as job:
-        values: list[bytes | None] = []
+        records: list[OutputRecord] = []
         with job.consumer() as consumer:
-            wait(lambda: values.extend(r.value for r in consumer.records(0.2)) or len(values) >= COUNT)
+            read(consumer, records, COUNT)
         due = [b"?" if number == POISON else b"%d" % (2 * number) for number in range(COUNT)]
-        assert sorted(values) == sorted(due)  # type: ignore[type-var]
+        assert sorted(record.value or b"" for record in records) == sorted(due)

@@ -5,7 +5,7 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,19 @@ import pytest
 from confluent_kafka import Consumer as Plain
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from test_sites import read, wait
 
 import lockstep
 from lockstep.errors import LockstepError
 from lockstep.log.broker import Broker
 from lockstep.log.security import Security
 from lockstep.replicas.job import Job
+from lockstep.replicas.record import OutputRecord
 from lockstep.setup import java
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 PAIR = Path(__file__).with_name("pipelines") / "pair.py"
 INPUTS = 60
-
-
-def wait(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def keytool(store: Path, password: str, *arguments: str) -> None:
@@ -84,9 +79,9 @@ def test_every_part_of_a_run_gets_in_and_the_password_stays_secret(
         for number in range(INPUTS):
             producer.produce(("secured-left", "secured-right")[number % 3 == 0], b"%d" % number)
             producer.flush()
-        records = []
+        records: list[OutputRecord] = []
         with job.consumer("readers", commit_interval=0.1) as consumer:  # with a group: it commits, too
-            wait(lambda: records.extend(consumer.records(0.2)) or len(records) >= INPUTS)
+            read(consumer, records, INPUTS)
         assert sorted(json.loads(record.value or b"")["n"] for record in records) == [*range(1, INPUTS + 1)]
         assert len(clean(connection)) == INPUTS
         others = job.status()["others"]
