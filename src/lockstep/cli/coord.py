@@ -202,7 +202,10 @@ def _secret(path: Path | None) -> bytes:
     except OSError as error:
         raise UsageError(f"cannot read the secret in {path}: {error.strerror}") from error
     if len(secret) < 16:
-        raise UsageError(f"the secret in {path} is shorter than 16 bytes", hint="make one: head -c 32 /dev/urandom | base64 > FILE")
+        raise UsageError(
+            f"the secret in {path} is shorter than 16 bytes",
+            hint="make one: head -c 32 /dev/urandom | base64 > FILE",
+        )
     return secret
 
 
