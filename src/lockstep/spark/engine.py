@@ -203,6 +203,7 @@ def warm_up(spark: SparkSession, stages: Sequence[tuple[Pipeline, EngineSettings
     finally:
         for query in queries:
             query.stop()
+        spark.streams.resetTerminated()  # else whoever waits for any query would be told of these
 
 
 def shard_count(pipeline: Pipeline, partitions: Mapping[str, int]) -> int:
