@@ -63,7 +63,7 @@ class Command:
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     run = RunFolder(tmp_path / "run")
-    for one in (run.site("site-1"), run.egress, run.digest, run.broker):
+    for one in (run.site("site-1"), run.egress, run.digest(), run.broker):
         one.end(grace=0)
 
 
@@ -119,7 +119,7 @@ def test_stop_asks_a_living_supervisor(folder: Path) -> None:
         (["run", "nowhere.py"], 2, "there is no file"),
         (["run", PIPELINE, "--sites", "0"], 2, "1 to 16 sites"),
         (["run", PIPELINE, "--engine", "warp"], 2, "no engine is called"),
-        (["run", PIPELINE, "--order", "chaos"], 2, "order 'chaos'"),
+        (["run", PIPELINE, "--order", "chaos"], 2, "no order is called 'chaos'"),
         (["run", PIPELINE, "--set", "nonsense"], 2, "is not an option"),
         (["run", PIPELINE, "--name", "a/b"], 2, "cannot name a run"),
         (
