@@ -7,7 +7,7 @@
   and an order that a new leader has already replaced are all void, for every reader alike.
 - **Skips** count once per input.
 
-Void records are counted, and shown by `lockstep status`, because someone may be writing to our topic.
+Void records are counted, and shown by `lockstep run`, because someone may be writing to our topic.
 """
 
 from dataclasses import dataclass, field, replace
