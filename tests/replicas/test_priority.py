@@ -23,6 +23,23 @@ assert all_of_us() == {10}, all_of_us()
 step_forward(os.getpid())
 assert all_of_us() == {0}, all_of_us()
 """
+COMPILER = """
+import os, threading, time
+from pathlib import Path
+from lockstep.replicas.priority import step_aside, step_forward
+def compiler():
+    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("C2 CompilerThre")
+    named.set()
+    threading.Event().wait()
+named = threading.Event()
+assert step_aside()
+thread = threading.Thread(target=compiler, daemon=True)
+thread.start()
+named.wait()
+step_forward(os.getpid())
+assert os.getpriority(os.PRIO_PROCESS, 0) == 0
+assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == 10
+"""
 
 
 def test_every_thread_comes_back() -> None:
@@ -30,6 +47,11 @@ def test_every_thread_comes_back() -> None:
         subprocess.run([sys.executable, "-c", SCRIPT], check=True)
     else:
         assert not priority.step_aside(), "who cannot come back must not go"
+
+
+def test_compilers_stay_aside() -> None:
+    if priority.may_return():
+        subprocess.run([sys.executable, "-c", COMPILER], check=True)
 
 
 def test_who_could_not_come_back_does_not_step_aside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ from lockstep.spark.engine import REALTIME_BATCH_MS
 
 RATE = 1000
 AFTER_SECONDS = 5.0
+WARM_SECONDS = 30.0
+"""Several sites that start together on two cores compile their code for about as long."""
 KILLS = {True: 5, False: 20}
 PASSIVE_KILLS = {True: 1, False: 3}
 RECOVERY_SECONDS = 120.0
@@ -106,7 +108,7 @@ def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None
 
 def _kills(side: LockstepSide, kills: int, rng: random.Random, console: Console) -> tuple[list[float], float]:
     """The longest gap after each kill, and the longest one of a calm stretch before the first."""
-    side.feed(RATE, 10)
+    side.feed(RATE, WARM_SECONDS)
     load = side.load(RATE, 3600).start(side.folder)
     gaps = []
     try:

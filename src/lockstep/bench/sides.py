@@ -258,7 +258,7 @@ class LockstepSide(Side):
 
 
 def create_topics(bootstrap_servers: str, topics: dict[str, int]) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3})
     new = [NewTopic(name, partitions) for name, partitions in topics.items()]
     for future in admin.create_topics(new).values():
         future.result(30)

@@ -1,7 +1,8 @@
 """A site that starts steps aside: it runs at low priority until it has caught up.
 
 Starting a JVM and replaying a batch takes some ten CPU seconds, just when the other sites carry the load alone. On
-a machine that they share, that shows in their latency. Only a process that may raise its priority again does this
+a machine that they share, that shows in their latency. The JVM's compilers stay aside for good: for its first
+minutes they take a quarter of a site's CPU time, and no record waits for them. Only a process that may raise its priority again does this
 (root, or a limit that allows it: `ulimit -e`); elsewhere nothing changes.
 """
 
@@ -11,6 +12,8 @@ from pathlib import Path
 
 ASIDE = 10
 _NORMAL = 0
+_COMPILERS = ("C1 CompilerThre", "C2 CompilerThre")
+"""What Linux calls them: names are cut at 15 characters."""
 
 
 def may_return() -> bool:
@@ -30,10 +33,12 @@ def step_aside() -> bool:
 
 
 def step_forward(*pids: int) -> None:
-    """Back to normal, with every thread: on Linux each has a priority of its own."""
+    """Back to normal, with every thread but the JVM's compilers: on Linux each has a priority of its own."""
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
             try:
+                if (thread / "comm").read_text().startswith(_COMPILERS):
+                    continue
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), _NORMAL)
-            except (ProcessLookupError, PermissionError):
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue  # the thread has ended, or the limit has changed: low priority is no error

@@ -44,6 +44,7 @@ logger = logs.get_logger(__name__)
 
 _REPORT_SECONDS = 0.25
 _POLL_SECONDS = 0.05
+_BOUNDARY_SECONDS = 2
 _MAX_ERROR = 2000
 _FRESH_MS = 3000.0
 """A status older than this tells nothing about its site's phase."""
@@ -304,7 +305,9 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
         while reads and queries[0].isActive and engines.progress(spark, 0).batch < 0:
             time.sleep(_POLL_SECONDS)
         reporter.reads(max(batches, default=0.0))
-        spark.streams.awaitAnyTermination()
+        while not spark.streams.awaitAnyTermination(_BOUNDARY_SECONDS):
+            took = [engines.boundary_ms(query, how) for query, how in zip(queries, chosen, strict=True)]
+            reporter.update(boundary_ms=max((ms for ms in took if ms is not None), default=None))
         for query in queries:
             if query.exception() is not None:
                 raise query.exception()

@@ -29,12 +29,12 @@ Engine = Literal["realtime", "microbatch"]
 Requested = Literal["realtime", "microbatch", "auto"]
 
 REALTIME_BATCH_MS = 60_000
-"""Long: each boundary stalls a site for some 300 ms, which only the other sites hide."""
+"""Long: each boundary stalls a site for some 200 ms, which only the other sites hide."""
 MICROBATCH_MS = 500
 WARM_UP_FROM_MS = 20_000
 """Batches that are shorter come to their first boundaries soon enough by themselves."""
-_WARM_UP_BATCH_MS = 1_000
-_WARM_UP_BATCHES = 3
+_WARM_UP_BATCH_MS = 500
+_WARM_UP_BATCHES = 8
 _WARM_UP_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 _IDLE_SEALS = 2
@@ -184,7 +184,7 @@ def warm_up(spark: SparkSession, stages: Sequence[tuple[Pipeline, EngineSettings
     """Run the queries for a few short batches, and stop them.
 
     All that happens at a boundary (commit, planning, start of tasks) is slow the first times: a second and more,
-    against some 300 ms later. With long batches those first times would come a minute after the start, and show in
+    against some 200 ms later. With long batches those first times would come a minute after the start, and show in
     the output whenever no other site is there to hide them. What is written meanwhile counts as any other output.
     """
     before = [_batches_committed(settings) for _, settings in stages]
@@ -223,6 +223,14 @@ def progress(spark: SparkSession, now_ms: int, shards: int = 0) -> Progress:
     began = state["batch_began"]
     phase = max(0, now_ms - began) if began else 0
     return Progress(state["batch"], phase, positions, sum(behind) if known else None)
+
+
+def boundary_ms(query: StreamingQuery, settings: EngineSettings) -> int | None:
+    """How much longer than planned the query's last real-time batch took: commit, planning, start of tasks."""
+    last = query.lastProgress
+    if settings.engine != "realtime" or last is None:
+        return None
+    return max(0, int(last["durationMs"]["triggerExecution"]) - settings.batch_length_ms)
 
 
 def suspect(spark: SparkSession) -> Suspect | None:

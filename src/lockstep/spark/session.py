@@ -5,6 +5,7 @@ Each setting below is there because a site needs it to be fast, or equal to the 
 - one attempt per task, no speculation: a second attempt would write outputs beside the first;
 - no adaptive execution: the number of a reducer is part of an output's identity;
 - RocksDB with checkpoint format 2: format 1 reuses file names, so a checkpoint could not be copied while live;
+- checkpoint files are written without child processes: Hadoop's own way cost half of a batch boundary;
 - no batches without data: they come and go with the clock, and a sealed batch would lose its number;
 - progress is written in step with the batches, also where Spark would put it off (stateless real-time queries);
 - the allow-list of Real-Time Mode is off, since it knows only Spark's own sinks: our guard takes its place.
@@ -39,6 +40,7 @@ _FIXED = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.checkpointFileManagerClass": "io.lockstep.checkpoint.LocalFiles",
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
     "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
 }
@@ -49,7 +51,7 @@ _DEFAULTS = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-    "spark.sql.streaming.realTimeMode.minBatchDuration": "1000",
+    "spark.sql.streaming.realTimeMode.minBatchDuration": "500",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -1,5 +1,6 @@
 """Promises of `lockstep run` and `lockstep stop` as processes: who dies with whom."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -45,13 +46,14 @@ class Command:
         return [c.pid for c in psutil.Process(site).children() if "java" in c.name()] if site else []
 
     def everything(self) -> list[int]:
-        """The broker and the site, with all that they started."""
+        """The broker and the site, each with its JVM. (A JVM has children that live for a moment, such as chmod.)"""
         found = []
         for folder in (self.run.broker, self.run.site("site-1")):
             pid = folder.live_pid()
             assert pid is not None
-            found += [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-        assert len(found) >= 4, "broker and site, each with a JVM"
+            children = psutil.Process(pid).children(recursive=True)
+            found += [pid, *(child.pid for child in children if _is_java(child))]
+        assert len(found) == 4, "broker and site, each with a JVM"
         return found
 
     def lockstep(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -65,6 +67,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     run = RunFolder(tmp_path / "run")
     for one in (run.site("site-1"), run.egress, run.digest(), run.broker):
         one.end(grace=0)
+
+
+def _is_java(child: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return "java" in child.name()
+    return False
 
 
 def gone(pids: list[int]) -> bool:

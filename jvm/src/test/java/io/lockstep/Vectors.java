@@ -1,6 +1,7 @@
 package io.lockstep;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import io.lockstep.checkpoint.LocalFilesTest;
 import io.lockstep.order.MergeTest;
 import io.lockstep.sink.IdentityTest;
 import io.lockstep.source.PositionTest;
@@ -25,6 +26,7 @@ public final class Vectors {
         position.path("positions").forEach(PositionTest::roundTrip);
         position.path("refused").forEach(PositionTest::refuse);
         Settings.JSON.readTree(new File(folder, "seals.json")).forEach(SealsTest::fold);
+        LocalFilesTest.all();
         for (int next = 1; next < arguments.length; next++) {
             MergeTest.stories(new File(arguments[next]));
         }
