@@ -100,75 +100,84 @@ def events_and_controls(merged: DataFrame, controls: str) -> DataFrame:
 
 
 def _joined(rows: DataFrame, as_they_arrive: bool) -> DataFrame:
-    """Both joins: a row for each event, with the control events that its bucket has seen before it."""
+    """Both joins: a row for each event, with what its bucket was told before it.
+
+    `rules` is each thing that was said, once, however often it was repeated; `told` is when, in few bytes.
+    """
     customer = F.coalesce("event.customerId", "control.customerId")
     for_everybody = F.col("control.customerId") == EVERYBODY
     own_bucket = F.pmod(F.hash(customer), F.lit(BUCKETS))
     all_buckets = F.sequence(F.lit(0), F.lit(BUCKETS - 1))
-    control = F.struct("_sn", "control.customerId", "control.alertId", "control.alertName", "control.rules")
-    said = F.when(F.col("control").isNotNull(), control)
+    said = [f"control.{name}" for name in ("customerId", "alertId", "alertName", "rules")]
+    what = F.xxhash64(*said).alias("what")
+    is_control = F.col("control").isNotNull()
+    newest = F.last if as_they_arrive else lambda column: F.max_by(column, "_sn")
     return (
         rows.withColumn(
             "bucket", F.explode(F.when(for_everybody, all_buckets).otherwise(F.array(own_bucket)))
         )
         .groupBy("_shard", "bucket")
-        .agg(*(_as_arrived(said) if as_they_arrive else _as_agreed(said)))
+        .agg(
+            newest("_sn").alias("_sn"),
+            newest("event").alias("event"),
+            F.sort_array(F.collect_set(F.when(is_control, F.struct(what, *said)))).alias("rules"),
+            F.sort_array(F.collect_set(F.when(is_control, F.struct("_sn", what)))).alias("told"),
+        )
         .where(F.col("event.customerId").isNotNull())
     )
 
 
-def _as_agreed(control: Column) -> list[Column]:
-    return [
-        F.max("_sn").alias("_sn"),
-        F.max_by("event", "_sn").alias("event"),
-        F.sort_array(F.collect_set(control)).alias("controls"),
-    ]
-
-
-def _as_arrived(control: Column) -> list[Column]:
-    return [
-        F.last("_sn").alias("_sn"),
-        F.last("event").alias("event"),
-        F.collect_list(control).alias("controls"),
-    ]
-
-
 def _alerts(joined: DataFrame) -> DataFrame:
     """Union and Qualifier. `rank` counts the alerts of one event: those of everybody's rules come first."""
-    everybody = F.filter("controls", lambda control: control["customerId"] == EVERYBODY)
+    everybody = F.filter("rules", lambda rule: rule["customerId"] == EVERYBODY)
     own = F.filter(
-        "controls",
-        lambda control: (
-            (control["customerId"] == F.col("event.customerId")) & (control["customerId"] != EVERYBODY)
-        ),
+        "rules",
+        lambda rule: (rule["customerId"] == F.col("event.customerId")) & (rule["customerId"] != EVERYBODY),
     )
-    in_force = F.concat(_by_alert_id(everybody, last=True), _by_alert_id(own, last=False))
-    return joined.select(
-        "_shard", "_sn", "event", F.posexplode(F.filter(in_force, _is_met)).alias("rank", "control")
-    ).select(
-        "_shard",
-        "_sn",
-        "event.customerId",
-        "control.alertId",
-        "control.alertName",
-        F.when(F.col("control.customerId") == EVERYBODY, "everybody").otherwise("customer").alias("scope"),
-        "event.payload",
-        "event.ingestedAt",
-        F.col("_shard").alias("shard"),
-        F.col("_sn").alias("sn"),
-        "rank",
+    in_force = F.concat(_in_force(everybody, last=True), _in_force(own, last=False))
+    return (
+        joined.withColumn("met", F.filter(in_force, _is_met))
+        .where(F.size("met") > 0)
+        .select("_shard", "_sn", "event", F.posexplode("met").alias("rank", "control"))
+        .select(
+            "_shard",
+            "_sn",
+            "event.customerId",
+            "control.alertId",
+            "control.alertName",
+            F.when(F.col("control.customerId") == EVERYBODY, "everybody")
+            .otherwise("customer")
+            .alias("scope"),
+            "event.payload",
+            "event.ingestedAt",
+            F.col("_shard").alias("shard"),
+            F.col("_sn").alias("sn"),
+            "rank",
+        )
     )
 
 
-def _by_alert_id(controls: Column, *, last: bool) -> Column:
-    """Of the control events with one alert id the last or the first; they come sorted by their place."""
-    ids = F.array_distinct(controls["alertId"])
-    return F.transform(
-        ids,
-        lambda one: F.element_at(
-            F.filter(controls, lambda control: control["alertId"] == one), -1 if last else 1
-        ),
-    )
+def _in_force(rules: Column, *, last: bool) -> Column:
+    """Of what was said under one alert id the last or the first; alert ids in the order in which they came."""
+    return F.when(F.size(rules) <= 1, rules).otherwise(_by_alert_id(rules, last=last))
+
+
+def _by_alert_id(rules: Column, *, last: bool) -> Column:
+    def dated(rule: Column) -> Column:
+        times = F.filter("told", lambda one: one["what"] == rule["what"])["_sn"]
+        return F.struct(
+            F.array_min(times).alias("first"), F.array_max(times).alias("last"), rule.alias("rule")
+        )
+
+    by_first = F.sort_array(F.transform(rules, dated))
+    ids = F.array_distinct(F.transform(by_first, lambda one: one["rule"]["alertId"]))
+
+    def counting(alert_id: Column) -> Column:
+        same = F.filter(by_first, lambda one: one["rule"]["alertId"] == alert_id)
+        by_last = F.transform(same, lambda one: F.struct(one["last"], one["rule"].alias("rule")))
+        return F.array_max(by_last)["rule"] if last else F.element_at(same, 1)["rule"]
+
+    return F.transform(ids, counting)
 
 
 def _is_met(control: Column) -> Column:

@@ -26,6 +26,7 @@ def test_a_shard_reads_its_partition_of_each_topic_and_all_of_a_broadcast_one() 
         ("rules", 2),
     )
     assert merged.spec({"refunds"}) == "events+refunds~+rules!"
+    assert merged.spec({"rules"}) == "events+refunds+rules~!"
 
 
 def test_a_broadcast_topic_alone_is_one_shard_of_all_its_partitions() -> None:

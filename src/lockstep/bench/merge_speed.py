@@ -16,7 +16,7 @@ from lockstep.observe.percentiles import median
 from lockstep.order.records import Cut, encode
 from lockstep.setup import build, ivy, jars, java
 
-RECORDS = {True: 1_000_000, False: 10_000_000}
+RECORDS = {True: 3_000_000, False: 10_000_000}
 ROUNDS = {True: 3, False: 5}
 SIZE = 200
 CUT_EVERY = 16
@@ -35,8 +35,10 @@ def measure(bootstrap_servers: str, quick: bool, console: Console) -> dict[str, 
     heap = 0
     for _ in range(ROUNDS[quick]):
         for shards in SHARDS:
-            took_ms, used_mb = _drain(bootstrap_servers, f"merge-{shards}", shards, records // shards)
-            rates[shards].append(records / took_ms * 1000)
+            counted, took_ms, used_mb = _drain(
+                bootstrap_servers, f"merge-{shards}", shards, records // shards
+            )
+            rates[shards].append(counted / took_ms * 1000)
             heap = max(heap, used_mb)
     found: dict[str, float] = {
         "one_shard": round(median(rates[1])),
@@ -77,7 +79,7 @@ def _produce(bootstrap_servers: str, name: str, shards: int, records: int) -> No
         raise LockstepError("the backlog was not written within 120 s")
 
 
-def _drain(bootstrap_servers: str, name: str, shards: int, records: int) -> tuple[int, int]:
+def _drain(bootstrap_servers: str, name: str, shards: int, records: int) -> tuple[int, int, int]:
     classpath = os.pathsep.join(map(str, [build.jar(), ivy.pyspark_jars() / "*", *jars.classpath("spark")]))
     answer = subprocess.run(
         [
@@ -92,5 +94,5 @@ def _drain(bootstrap_servers: str, name: str, shards: int, records: int) -> tupl
     )
     if answer.returncode != 0:
         raise LockstepError(f"the reader failed: {answer.stderr.strip().splitlines()[-1:]}")
-    took_ms, used_mb = answer.stdout.split()
-    return int(took_ms), int(used_mb)
+    counted, took_ms, used_mb = map(int, answer.stdout.split())
+    return counted, took_ms, used_mb

@@ -62,8 +62,8 @@ class Input:
     def spec(self, stage_topics: Collection[str]) -> str:
         """As the Java source takes it: like `name`, with `~` behind the topics that it has to deduplicate."""
         return "+".join(
-            f"{one.topic}!" if isinstance(one, Broadcast) else f"{one}~" if one in stage_topics else one
-            for one in self.members
+            topic + "~" * (topic in stage_topics) + "!" * isinstance(member, Broadcast)
+            for member, topic in zip(self.members, self.topics, strict=True)
         )
 
     @property

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.lockstep.checkpoint.LocalFilesTest;
 import io.lockstep.order.MergeTest;
 import io.lockstep.sink.IdentityTest;
+import io.lockstep.source.GroupTest;
 import io.lockstep.source.PositionTest;
 import io.lockstep.source.SealsTest;
 import java.io.File;
@@ -26,6 +27,7 @@ public final class Vectors {
         position.path("positions").forEach(PositionTest::roundTrip);
         position.path("refused").forEach(PositionTest::refuse);
         Settings.JSON.readTree(new File(folder, "seals.json")).forEach(SealsTest::fold);
+        GroupTest.all();
         LocalFilesTest.all();
         for (int next = 1; next < arguments.length; next++) {
             MergeTest.stories(new File(arguments[next]));

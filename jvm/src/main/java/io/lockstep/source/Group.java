@@ -10,7 +10,7 @@ import java.util.function.ToIntFunction;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * One input of a pipeline: a topic alone, or several that are merged into one order, written {@code a+b~+c!}. Shard n
+ * One input of a pipeline: a topic alone, or several that are merged into one order, written {@code a+b~+c!+d~!}. Shard n
  * reads partition n of each topic, and of a broadcast one (with {@code !}) all partitions. A stage topic (with
  * {@code ~}) is written by all sites and deduplicated here. The Python twin is {@code lockstep.spark.inputs}.
  *
@@ -25,8 +25,9 @@ record Group(String name, List<Member> members, String orderTopic, int orderBase
         List<Member> members = new ArrayList<>();
         for (String part : name.split("\\+")) {
             boolean broadcast = part.endsWith("!");
-            boolean stage = part.endsWith("~");
-            members.add(new Member(broadcast || stage ? part.substring(0, part.length() - 1) : part, broadcast, stage));
+            String rest = broadcast ? part.substring(0, part.length() - 1) : part;
+            boolean stage = rest.endsWith("~");
+            members.add(new Member(stage ? rest.substring(0, rest.length() - 1) : rest, broadcast, stage));
         }
         if (order.isEmpty() && (members.size() > 1 || members.get(0).broadcast())) {
             throw new LockstepException(

@@ -1,0 +1,22 @@
+package io.lockstep.source;
+
+import io.lockstep.Vectors;
+import java.util.List;
+
+public final class GroupTest {
+    private GroupTest() {}
+
+    public static void all() {
+        Group group = Group.parse("a+b~+c!+d~!", "orders:3");
+        List<Group.Member> members = List.of(
+                new Group.Member("a", false, false),
+                new Group.Member("b", false, true),
+                new Group.Member("c", true, false),
+                new Group.Member("d", true, true));
+        Vectors.equal("members", members, group.members());
+        Vectors.equal("a stage topic is deduplicated", true, group.deduplicated("b"));
+        Vectors.equal("a broadcast stage topic too", true, group.deduplicated("d"));
+        Vectors.equal("an input of the user's is not", false, group.deduplicated("c"));
+        Vectors.equal("the order's partition", 5, group.order(2).partition());
+    }
+}
