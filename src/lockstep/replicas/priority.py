@@ -1,9 +1,9 @@
 """A site that starts steps aside: it runs at low priority until it has caught up.
 
 Starting a JVM and replaying a batch takes some ten CPU seconds, just when the other sites carry the load alone. On
-a machine that they share, that shows in their latency. The JVM's compilers stay aside for good: for its first
-minutes they take a quarter of a site's CPU time, and no record waits for them. Only a process that may raise its priority again does this
-(root, or a limit that allows it: `ulimit -e`); elsewhere nothing changes.
+a machine that they share, that shows in their latency. The JVM's compilers stay aside for good: in its first
+minutes they take a quarter of a site's CPU time, and no record waits for them. Only a process that may raise its
+priority again does this (root, or a limit that allows it: `ulimit -e`); elsewhere nothing changes.
 """
 
 import os

@@ -46,7 +46,7 @@ class Command:
         return [c.pid for c in psutil.Process(site).children() if "java" in c.name()] if site else []
 
     def everything(self) -> list[int]:
-        """The broker and the site, each with its JVM. (A JVM has children that live for a moment, such as chmod.)"""
+        """The broker and the site, each with its JVM. A JVM has short-lived children of its own, such as chmod."""
         found = []
         for folder in (self.run.broker, self.run.site("site-1")):
             pid = folder.live_pid()
