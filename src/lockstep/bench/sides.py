@@ -105,13 +105,6 @@ class Side(ABC):
             )
         return began + CONNECTED_SECONDS, ended
 
-    def warm(self, rate: int, seconds: float) -> None:
-        """Feed the side and wait until the newest input is answered: micro-batch answers once a batch and key."""
-        count = self.load(rate, seconds).start(self.folder).wait()
-        self.produced += count
-        if not self.probe.wait_for_newest(self.produced - 1, 120, self.check):
-            raise LockstepError(f"{self.name}: no answer to the warm-up within 120 s", hint=self.hint())
-
     def warm_up(self) -> None:
         """The first output shows that the side runs; what follows warms its code."""
         count = self.load(20, 1).start(self.folder).wait()

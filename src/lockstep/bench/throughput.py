@@ -14,17 +14,18 @@ from lockstep.bench.sides import LockstepSide
 from lockstep.errors import LockstepError
 
 RATE = 42_000
+WARM_SECONDS = 15.0
+"""Of the same load: a pause before the figures would count as a frontier that stands."""
 
 
 def measure(bootstrap_servers: str, folder: Path, quick: bool, console: Console) -> dict[str, float]:
     seconds = 30.0 if quick else 60.0
     side = LockstepSide("throughput", bootstrap_servers, folder, sites=2, engine="microbatch", batch_ms=500)
     with side:
-        side.warm(RATE, 10.0)
-        load = Load(bootstrap_servers, side.source, RATE, seconds, first=side.produced)
+        load = Load(bootstrap_servers, side.source, RATE, WARM_SECONDS + seconds, first=side.produced)
         began = time.monotonic()
         running = load.start(side.folder)
-        while time.monotonic() < began + seconds / 2:
+        while time.monotonic() < began + WARM_SECONDS + seconds / 2:
             side.check()
             time.sleep(0.05)
         killed = side.job.sites[0]
@@ -33,7 +34,7 @@ def measure(bootstrap_servers: str, folder: Path, quick: bool, console: Console)
         took = time.monotonic() - began
         if not side.probe.wait_for_newest(load.first + count - 1, 60, side.check):
             raise LockstepError("micro-batch: the last input was not answered within 60 s", hint=side.hint())
-        behind = side.probe.frontier_behind_s(began + 3.0, began + took)
+        behind = side.probe.frontier_behind_s(began + WARM_SECONDS, began + took)
     console.print(
         f"micro-batch: {count / took:,.0f} ev/s, {killed} killed half way, frontier at most {behind:.2f} s behind",
         highlight=False,
