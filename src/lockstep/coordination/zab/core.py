@@ -104,9 +104,11 @@ class Core:
             self._waiting.setdefault(self._asked, []).append(then)
         self.out.append(Persist(record, self._asked))
 
-    def restore(self, zxid: Zxid, reference: bytes, entries: Sequence[Logged], then: Then) -> None:
-        """Replace the whole history by a snapshot and what came after it, at once. The application gets it
-        when it is durable, whatever has become of the leader that sent it."""
+    def restore(
+        self, zxid: Zxid, reference: bytes, entries: Sequence[Logged], epoch: int, then: Then
+    ) -> None:
+        """Replace the whole history by a snapshot and what came after it, at once, and enter the epoch. The
+        application gets it when it is durable, whatever has become of the leader that sent it."""
         self.history.replace(zxid, reference)
         for entry in entries:
             self.history.append(entry.zxid, entry.txns)
@@ -121,6 +123,7 @@ class Core:
         self._asked += 1
         self._log_token = self._asked
         self._waiting.setdefault(self._asked, []).append(restored)
+        self.enter(epoch)
         records = (self.checkpointed(zxid, reference), *entries, Epochs(self.accepted, self.current))
         self.out.append(Compact(records, self._asked))
 
@@ -146,7 +149,12 @@ class Core:
         self.table = self.table.raised(accepted={self.me: epoch})
 
     def enter(self, epoch: int) -> None:
+        """The epoch's history is asked to be written. The table learns of it when that is on disk: others would
+        give the epoch back to a server that has lost its memory, and with it what it had not written."""
         self.current = max(self.current, epoch)
+        self.when_history_durable(lambda: self._note_current(epoch))
+
+    def _note_current(self, epoch: int) -> None:
         self.table = self.table.raised(current={self.me: epoch})
 
     def remember(self) -> None:

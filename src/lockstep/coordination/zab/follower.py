@@ -224,13 +224,13 @@ class Follower:
             return
         assert self._snapshot_zxid is not None
         entries = [Logged(zxid, txns) for zxid, txns in self._diff]
-        core.enter(self.epoch)
         self.stage = Stage.SYNCHRONISED
         last = entries[-1].zxid + len(entries[-1].txns) - 1 if entries else self._snapshot_zxid
         core.restore(
             self._snapshot_zxid,
             stored.reference,
             entries,
+            self.epoch,
             self._still(lambda: self._acknowledge_durable(last)),
         )
 
