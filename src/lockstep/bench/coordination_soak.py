@@ -143,15 +143,19 @@ def _elections(side: Side, course: Course) -> int:
 async def _look_for_snapshots(side: Side, course: Course) -> None:
     """A snapshot has another name until it is complete."""
     since = 0.0
-    while True:
-        writing = any((side.folder / str(server) / "snapshots").glob("*.new") for server in side.members)
-        now = time.monotonic()
-        if writing and not since:
-            since = now - LOOK_SECONDS  # it began between two looks
-        elif since and not writing:
-            course.snapshots.append((since, now))
-            since = 0.0
-        await asyncio.sleep(LOOK_SECONDS)
+    try:
+        while True:
+            writing = any((side.folder / str(server) / "snapshots").glob("*.new") for server in side.members)
+            now = time.monotonic()
+            if writing and not since:
+                since = now - LOOK_SECONDS  # it began between two looks
+            elif since and not writing:
+                course.snapshots.append((since, now))
+                since = 0.0
+            await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        if since:
+            course.snapshots.append((since, time.monotonic()))
 
 
 def _report(report: Report, plan: Plan, course: Course, memory: float, console: Console) -> None:
