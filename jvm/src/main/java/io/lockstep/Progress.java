@@ -42,8 +42,16 @@ public final class Progress {
         }
     }
 
+    /** A query will read this input. What readers of a query that has ended may still say does not count. */
+    public static void expect(String topic) {
+        SHARDS.putIfAbsent(topic, new ConcurrentHashMap<>());
+    }
+
     public static void read(String topic, int shard, long next, long behind) {
-        SHARDS.computeIfAbsent(topic, name -> new ConcurrentHashMap<>()).put(shard, new At(next, behind));
+        Map<Integer, At> shards = SHARDS.get(topic);
+        if (shards != null) {
+            shards.put(shard, new At(next, behind));
+        }
     }
 
     public static void forget(String topic) {

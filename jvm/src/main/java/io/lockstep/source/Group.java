@@ -58,6 +58,11 @@ record Group(String name, List<Member> members, String orderTopic, int orderBase
         return !orderTopic.isEmpty();
     }
 
+    /** The name under which its progress is reported: a topic alone under its own. */
+    String reported() {
+        return merged() ? name : members.get(0).topic();
+    }
+
     /** The partition of the order topic that a shard follows. */
     TopicPartition order(int shard) {
         return new TopicPartition(orderTopic, orderBase + shard);

@@ -199,7 +199,7 @@ final class MergedSequence extends Sequence {
             }
             behind += more + queue.records.size();
         }
-        Progress.read(group.name(), shard, merge.upcoming(), behind);
+        Progress.read(group.reported(), shard, merge.upcoming(), behind);
     }
 
     private static long size(ConsumerRecord<byte[], byte[]> record) {

@@ -57,6 +57,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
             run.close();
             throw error;
         }
+        Progress.expect(group.reported());
     }
 
     @Override
@@ -144,7 +145,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
     public void stop() {
         run.close();
         Sequence.forget(source);
-        Progress.forget(group.name());
+        Progress.forget(group.reported());
     }
 
     @Override

@@ -17,6 +17,8 @@ public final class GroupTest {
         Vectors.equal("a stage topic is deduplicated", true, group.deduplicated("b"));
         Vectors.equal("a broadcast stage topic too", true, group.deduplicated("d"));
         Vectors.equal("an input of the user's is not", false, group.deduplicated("c"));
+        Vectors.equal("progress of several", "a+b~+c!+d~!", group.reported());
+        Vectors.equal("progress of one", "b", Group.parse("b~", "").reported());
         Vectors.equal("the order's partition", 5, group.order(2).partition());
     }
 }
