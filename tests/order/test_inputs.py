@@ -156,54 +156,6 @@ def test_inputs_that_rest_are_watched_and_the_first_record_wakes_everybody() -> 
         asyncio.run(run(monkeypatch))
 
 
-def test_who_is_prompt_hears_of_every_record_without_asking() -> None:
-    async def run() -> None:
-        async with Cluster() as log:
-            for topic in ("a", "b"):
-                await log.create_topic(topic)
-            shard = Shard.parse("a:0,b:0")
-            ends = EndOffsets(log, [shard], fresh=0, prompt=True)
-            await look(ends, shard)
-            asked = log.questions
-            woken: list[Ends] = []
-            ends.on_wake(lambda: woken.append(ends.known(shard)))
-            watching = asyncio.ensure_future(ends.watch())
-            async with asyncio.timeout(10):
-                for count in range(1, 6):
-                    await log.append("a", 0, b"")
-                    while Ends((count, 0)) not in woken:
-                        await asyncio.sleep(0)
-                assert await look(ends, shard) == Ends((5, 0))
-            watching.cancel()
-            assert log.questions == asked
-
-    asyncio.run(run())
-
-
-def test_inputs_that_grow_fast_are_asked_for_again() -> None:
-    async def run(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(inputs, "FOLLOWED_RATE", 20)
-        async with Cluster() as log:
-            await log.create_topic("a")
-            shard = Shard.parse("a:0")
-            ends = EndOffsets(log, [shard], fresh=0, prompt=True)
-            await look(ends, shard)
-            asked = log.questions
-            watching = asyncio.ensure_future(ends.watch())
-            async with asyncio.timeout(10):
-                count = 0
-                while log.questions == asked:
-                    await log.append("a", 0, b"")
-                    count += 1
-                    await look(ends, shard)
-                    await asyncio.sleep(0)
-                assert await look(ends, shard) == Ends((count,))
-            watching.cancel()
-
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        asyncio.run(run(monkeypatch))
-
-
 def test_an_input_that_has_shrunk_is_told_once_and_its_end_does_not_go_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

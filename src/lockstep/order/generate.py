@@ -44,7 +44,7 @@ async def generate(
     idle: float = IDLE,
 ) -> None:
     """Run the generators until cancelled, or until one of them fails."""
-    ends = EndOffsets(log, shards, fresh=period / 2, prompt=rank == 0, period=period)
+    ends = EndOffsets(log, shards, fresh=period / 2)
     first = await log.first_offsets(order_topic)
     last = await log.end_offsets(order_topic)
     machines = [

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.errors import LockstepError, UsageError
-from lockstep.log.interface import Log, Reader
+from lockstep.log.interface import Log
 from lockstep.observe.logger import get_logger
 from lockstep.order.liverobin import AskEnds, Ends
 from lockstep.order.pace import CALM
@@ -25,9 +25,6 @@ _ANSWER_SECONDS = 0.25
 """After this time a partition counts as one that cannot be asked."""
 _SHRUNK_LOOKS = 100
 """Answers in a row that lie behind what is known before that is told; one or two may have been overtaken."""
-FOLLOWED_RATE = 5_000
-"""Records a second up to which following the inputs costs less than it gains."""
-_STRETCH = 0.5
 _APART_SECONDS = 0.002
 """How long those that answer wait for those that may not."""
 
@@ -77,28 +74,13 @@ class EndOffsets:
     the last broker has, so one that is dead would hold up the others' answers. Once a partition has not answered,
     each is asked on its own, until all of them answer again.
 
-    Following: when no input has grown for `CALM` seconds, the inputs themselves are followed from where they end.
-    That costs next to nothing while nothing comes, and the first record ends the rest of all machines at once. Who
-    is `prompt` follows them always, unless they grow faster than `FOLLOWED_RATE`: machines then hear of a record
-    when it is there, not when they look the next time.
+    Watching: when no input has grown for `CALM` seconds, the inputs themselves are followed from where they end.
+    That costs next to nothing while nothing comes, and the first record ends the rest of all machines at once.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        shards: Sequence[Shard],
-        *,
-        fresh: float = 0.001,
-        prompt: bool = False,
-        period: float = 0.0,
-    ) -> None:
-        """An answer that is not older than `fresh` seconds is not asked for again; who is `prompt` tells of new
-        records at most once a `period`."""
+    def __init__(self, log: Log, shards: Sequence[Shard], *, fresh: float = 0.001) -> None:
+        """An answer that is not older than `fresh` seconds is not asked for again."""
         self._log = log
-        self.prompt = prompt
-        self._period = period
-        self._follows = False
-        self._rate = _Rate()
         self._places = sorted({queue for shard in shards for queue in shard.queues})
         self._fresh = fresh
         self._asked_at = float("-inf")
@@ -109,8 +91,7 @@ class EndOffsets:
         self._apart: set[Queue] = set()
         self._silent: set[Queue] = set()
         self._behind: dict[Queue, int] = {}
-        self._calm = False
-        self._slow = asyncio.Event()
+        self._calm = asyncio.Event()
         self._woken: list[Callable[[], None]] = []
 
     def known(self, shard: Shard) -> Ends:
@@ -119,7 +100,7 @@ class EndOffsets:
     @property
     def rests(self) -> bool:
         """Whether no input has grown for a while."""
-        return self._calm
+        return self._calm.is_set()
 
     def look(self, then: Callable[[], None]) -> None:
         """Ask where the inputs end, and call `then` when more is known."""
@@ -129,7 +110,7 @@ class EndOffsets:
             self._ask_apart(loop)
         elif self._is_asking:
             self._waiting.append(then)
-        elif self._follows or loop.time() - self._asked_at <= self._fresh:
+        elif loop.time() - self._asked_at <= self._fresh:
             then()
         else:
             self._waiting.append(then)
@@ -142,33 +123,25 @@ class EndOffsets:
         self._woken.append(call)
 
     async def watch(self) -> None:
-        """Follow the inputs whenever they rest, or grow slowly enough, until cancelled."""
+        """Follow the inputs whenever they rest, until cancelled."""
         async with self._log.reader() as reader:
             while True:
-                await self._slow.wait()
+                await self._calm.wait()
                 try:
                     for place in self._places:
                         await reader.subscribe(*place, self._known[place])
-                    await self._follow(reader)
+                    while not (records := await reader.next(1)):
+                        pass
+                    for record in records:
+                        self._learn({(record.topic, record.partition): record.offset + 1})
                 except LockstepError as error:
-                    logger.debug("cannot follow the inputs: %s", error)
+                    logger.debug("cannot follow the inputs while they rest: %s", error)
                     await asyncio.sleep(CALM)
                 finally:
-                    self._follows = False
                     for place in self._places:
                         await reader.unsubscribe(*place)
-
-    async def _follow(self, reader: Reader) -> None:
-        loop = asyncio.get_running_loop()
-        while self._slow.is_set():
-            self._follows = self.prompt
-            await reader.next()
-            told = loop.time()
-            self._learn({place: reader.position(*place) for place in self._places})
-            for call in self._woken:
-                call()
-            if self.prompt and (early := told + self._period - loop.time()) > 0:
-                await asyncio.sleep(early)
+                for call in self._woken:
+                    call()
 
     # Coroutines and tasks would cost more than all the rest: a look is made hundreds of times a second.
 
@@ -216,8 +189,6 @@ class EndOffsets:
             if known < end:
                 self._known[place] = end
                 self._moved_at = now
-                if known >= 0:
-                    self._rate.count(end - known)
             elif self._behind[place] == _SHRUNK_LOOKS:
                 logger.error(
                     "%s/%d ends at %d and ended at %d before: it was deleted and created again, or has lost "
@@ -226,31 +197,10 @@ class EndOffsets:
                     end,
                     known,
                 )
-        known = len(self._known) == len(self._places)
-        self._calm = known and now - self._moved_at >= CALM
-        if self._calm or (self.prompt and known and self._rate.slow(now)):
-            self._slow.set()
+        if now - self._moved_at < CALM or len(self._known) < len(self._places):
+            self._calm.clear()
         else:
-            self._slow.clear()
-
-
-class _Rate:
-    """Whether records came slowly in the last stretch of `_STRETCH` seconds."""
-
-    def __init__(self) -> None:
-        self._began = float("-inf")
-        self._records = 0
-        self._slow = False
-
-    def count(self, records: int) -> None:
-        self._records += records
-
-    def slow(self, now: float) -> bool:
-        elapsed = now - self._began
-        if elapsed >= _STRETCH:
-            self._slow = self._records <= FOLLOWED_RATE * elapsed
-            self._began, self._records = now, 0
-        return self._slow and self._records <= FOLLOWED_RATE * _STRETCH
+            self._calm.set()
 
 
 class ShardHost:

@@ -96,14 +96,14 @@ class Leader:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] | None = None
         self._epoch = 0
-        self._ends = EndOffsets(log, shards, fresh=settings.period / 2, period=settings.period)
 
     async def run(self) -> None:
         """Lead and stand by until cancelled; raises if one of the orderers ends itself."""
         positions = await trimmed_to(self._coordination, self._topic, len(self._shards))
         self._failed = asyncio.get_running_loop().create_future()
+        ends = EndOffsets(self._log, self._shards, fresh=self._settings.period / 2)
         for number, shard in enumerate(self._shards):
-            self._add(number, shard, positions[number])
+            self._add(number, shard, ends, positions[number])
         standing: asyncio.Task[None] | None = None
         try:
             for one in self._hosts:
@@ -113,7 +113,7 @@ class Leader:
             standing = asyncio.ensure_future(self._candidacy.run())
             void = report_void(self._name, lambda: sum(orderer.void for orderer in self._orderers))
             self._keep(asyncio.ensure_future(void))
-            self._keep(asyncio.ensure_future(self._ends.watch()))
+            self._keep(asyncio.ensure_future(ends.watch()))
             self._keep(asyncio.ensure_future(report_growth(self._name, self._log, self._shards)))
             await asyncio.gather(standing, self._failed, *(one.host.ended() for one in self._hosts))
         finally:
@@ -124,7 +124,7 @@ class Leader:
             for one in self._hosts:
                 await one.stop()
 
-    def _add(self, number: int, shard: Shard, position: Position | None) -> None:
+    def _add(self, number: int, shard: Shard, ends: EndOffsets, position: Position | None) -> None:
         settings = self._settings
         orderer = Orderer(
             self._name,
@@ -150,14 +150,13 @@ class Leader:
                 node=f"{self._name}/{number}",
                 log=self._log,
                 shard=shard,
-                ends=self._ends,
+                ends=ends,
                 deliver=deliver,
             )
         )
 
     def _elected(self, epoch: int) -> None:
         self._epoch = epoch
-        self._ends.prompt = True
         say("elected", name=self._name, epoch=epoch)
         for one in self._hosts:
             one.tell(Elected(epoch))
@@ -165,7 +164,6 @@ class Leader:
     def _deposed(self) -> None:
         if self._epoch:
             self._epoch = 0
-            self._ends.prompt = False
             say("deposed", name=self._name)
             for one in self._hosts:
                 one.tell(Deposed())
