@@ -46,9 +46,7 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     tls_ca: Annotated[Path | None, typer.Option(help="Who signs the other servers' certificates.")] = None,
     metrics: Annotated[int, typer.Option(help="Port for Prometheus; 0 for none.")] = 0,
-    snapshot_every: Annotated[
-        int, typer.Option(help="Transactions between two snapshots, or as many as there are nodes.")
-    ] = 100_000,
+    snapshot_every: Annotated[int, typer.Option(help="Transactions between two snapshots.")] = 100_000,
     enforce_quota: Annotated[bool, typer.Option(help="Refuse what passes a hard quota.")] = False,
     super_digest: Annotated[str | None, typer.Option(help="user:hash of who may do everything.")] = None,
 ) -> None:

@@ -1,8 +1,7 @@
 """When a server writes a snapshot of its tree, and snapshots for servers that are too far behind.
 
-Between two snapshots lies a **span**: so many transactions or bytes of them, and the more the larger the tree is,
-since all of it is written each time. Not all servers write at once: each is a fraction of a span behind the one
-before it.
+Between two snapshots lie so many transactions or bytes of them. Not all servers write at once: each starts
+counting a fraction of a span later than the one before it.
 """
 
 import asyncio
@@ -36,16 +35,18 @@ class Checkpoints:
         self._spawn = spawn
         self._fail = fail
         self._most = (config.snapshot_every, config.snapshot_bytes)
-        self._spans = -sorted(config.members).index(config.server) / len(config.members)
+        rank = sorted(config.members).index(config.server) / len(config.members)
+        self._transactions = -int(config.snapshot_every * rank)
+        self._bytes = -int(config.snapshot_bytes * rank)
         self._is_saving = False
 
     def on_committed(self, txns: tuple[bytes, ...]) -> None:
-        transactions, size = self._most
-        part = max(len(txns) / transactions, sum(map(len, txns)) / size)
-        self._spans += part / max(1.0, len(self._service.tree.nodes) / transactions)
-        if self._spans >= 1 and not self._is_saving:
+        self._transactions += len(txns)
+        self._bytes += sum(map(len, txns))
+        is_due = self._transactions >= self._most[0] or self._bytes >= self._most[1]
+        if is_due and not self._is_saving:
             self._is_saving = True
-            self._spans = 0.0
+            self._transactions = self._bytes = 0
             self._spawn(self._save())
 
     def give(self, token: int) -> None:

@@ -32,5 +32,5 @@ class NodeConfig(Struct, frozen=True):
     enforce_quota: bool = False
     snapshot_every: int = 100_000
     snapshot_bytes: int = 128 << 20
-    """A snapshot is due after so many transactions, or so many bytes of them; later with a tree that is larger."""
+    """A snapshot is due after so many transactions, or so many bytes of them."""
     tls: Tls = Tls()
