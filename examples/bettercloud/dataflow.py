@@ -47,7 +47,8 @@ def qualified_events(
 ) -> DataFrame:
     """First stage: an alert for each event and each control event in force whose rules it meets.
 
-    `as_they_arrive` takes rows in the order in which Spark has them, for sources that have no order.
+    `as_they_arrive` takes for the newest row the one that Spark has last, for sources that have no order; which
+    control event came first or last is told by `_sn` in any case.
     """
     return _alerts(_joined(events_and_controls(merged, controls), as_they_arrive))
 

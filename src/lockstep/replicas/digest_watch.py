@@ -35,7 +35,7 @@ _MOST_FROM_START = 2_000_000
 """A longer topic is joined at its end: comparing the past anew is not worth the load."""
 _LOCATE_SECONDS = 20.0
 _UNHURRIED = {"fetch.min.bytes": 1 << 18, "fetch.wait.max.ms": 250}
-"""Nobody waits for a comparison: few, large fetches cost the broker a tenth of what prompt ones do."""
+"""Nobody waits for a comparison: it asks the broker for much at a time, and seldom."""
 
 
 class DigestWatch:

@@ -227,8 +227,7 @@ def progress(spark: SparkSession, now_ms: int, shards: int = 0) -> Progress:
 
 def boundary_ms(query: StreamingQuery, settings: EngineSettings) -> int | None:
     """How much longer than planned the query's last real-time batch took: commit, planning, start of tasks."""
-    last = query.lastProgress
-    if settings.engine != "realtime" or last is None:
+    if settings.engine != "realtime" or (last := query.lastProgress) is None:
         return None
     return max(0, int(last["durationMs"]["triggerExecution"]) - settings.batch_length_ms)
 

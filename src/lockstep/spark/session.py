@@ -5,7 +5,7 @@ Each setting below is there because a site needs it to be fast, or equal to the 
 - one attempt per task, no speculation: a second attempt would write outputs beside the first;
 - no adaptive execution: the number of a reducer is part of an output's identity;
 - RocksDB with checkpoint format 2: format 1 reuses file names, so a checkpoint could not be copied while live;
-- checkpoint files are written without child processes: Hadoop's own way cost half of a batch boundary;
+- checkpoint files are written without child processes, of which a batch boundary waits for several;
 - no batches without data: they come and go with the clock, and a sealed batch would lose its number;
 - progress is written in step with the batches, also where Spark would put it off (stateless real-time queries);
 - the allow-list of Real-Time Mode is off, since it knows only Spark's own sinks: our guard takes its place.

@@ -179,6 +179,10 @@ def test_sites_were_compared(running: dict[str, Job]) -> None:
     wait(lambda: running["job"].status()["others"]["digest"].get("compared", 0) > 0)
 
 
+def test_a_site_tells_how_long_its_last_boundary_took(running: dict[str, Job]) -> None:
+    wait(lambda: (running["job"].status()["sites"]["site-2"].get("boundary_ms") or 0) > 0)
+
+
 def test_stopping_leaves_nothing_and_the_run_can_go_on_later(scene: Scene, running: dict[str, Job]) -> None:
     job = running["job"]
     status = job.status()

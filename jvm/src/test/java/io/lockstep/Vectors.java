@@ -28,6 +28,7 @@ public final class Vectors {
         position.path("refused").forEach(PositionTest::refuse);
         Settings.JSON.readTree(new File(folder, "seals.json")).forEach(SealsTest::fold);
         GroupTest.all();
+        ProgressTest.all();
         LocalFilesTest.all();
         for (int next = 1; next < arguments.length; next++) {
             MergeTest.stories(new File(arguments[next]));

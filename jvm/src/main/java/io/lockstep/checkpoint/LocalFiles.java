@@ -46,6 +46,18 @@ public final class LocalFiles implements CheckpointFileManager {
         }
     }
 
+    /** A whole file at once, in place of one that may be there. */
+    public void write(Path path, byte[] content) throws IOException {
+        CancellableFSDataOutputStream out = createAtomic(path, true);
+        try {
+            out.write(content);
+        } catch (IOException error) {
+            out.cancel();
+            throw error;
+        }
+        out.close();
+    }
+
     @Override
     public FSDataInputStream open(Path path) {
         try {
@@ -139,13 +151,13 @@ public final class LocalFiles implements CheckpointFileManager {
                 return;
             }
             done = true;
-            super.close();
-            if (overwrite) {
-                Files.move(draft, file, StandardCopyOption.ATOMIC_MOVE);
-                return;
-            }
             try {
-                Files.createLink(file, draft); // unlike a move, it never replaces
+                super.close();
+                if (overwrite) {
+                    Files.move(draft, file, StandardCopyOption.ATOMIC_MOVE);
+                } else {
+                    Files.createLink(file, draft); // unlike a move, it never replaces
+                }
             } catch (FileAlreadyExistsException taken) {
                 throw new org.apache.hadoop.fs.FileAlreadyExistsException(file + " already exists");
             } finally {

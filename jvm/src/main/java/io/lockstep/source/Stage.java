@@ -2,16 +2,15 @@ package io.lockstep.source;
 
 import io.lockstep.LockstepException;
 import io.lockstep.Settings;
+import io.lockstep.checkpoint.LocalFiles;
 import io.lockstep.order.Marks;
 import io.lockstep.order.Place;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
@@ -72,12 +71,10 @@ final class Stage {
         }
         Path file = file(shard.seal());
         try {
-            FileSystem files = file.getFileSystem(SparkHadoopUtil.get().conf());
             String text = new Place.Deduplicated(new Place.Offset(0), inOrder()).json().toString();
-            try (OutputStream out = files.create(file, true)) {
-                out.write(text.getBytes(StandardCharsets.UTF_8));
-            }
-            files.delete(file(shard.seal() - KEPT), false);
+            LocalFiles files = new LocalFiles(file.getParent(), SparkHadoopUtil.get().conf());
+            files.write(file, text.getBytes(StandardCharsets.UTF_8));
+            files.delete(file(shard.seal() - KEPT));
         } catch (IOException error) {
             throw new LockstepException("cannot write " + file + ": " + error.getMessage(), "look at the disk", error);
         }
@@ -85,7 +82,7 @@ final class Stage {
 
     private void read(Path file) {
         try (InputStream in =
-                file.getFileSystem(SparkHadoopUtil.get().conf()).open(file)) {
+                new LocalFiles(file.getParent(), SparkHadoopUtil.get().conf()).open(file)) {
             Place.Deduplicated place = (Place.Deduplicated)
                     Place.parse(Settings.JSON.readTree(in), shard.queues().size(), false);
             for (int queue = 0; queue < shard.queues().size(); queue++) {

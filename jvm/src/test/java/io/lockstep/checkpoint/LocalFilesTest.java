@@ -50,6 +50,9 @@ public final class LocalFilesTest {
         Vectors.equal("no draft is left", 1, files.list(path.getParent()).length);
         Vectors.equal("filtered", 0, files.list(path.getParent(), one -> false).length);
 
+        files.write(path, "fourth".getBytes());
+        Vectors.equal("written at once", "fourth", read(files, path));
+
         files.delete(path);
         files.delete(path);
         refuses("reading what is gone", () -> files.open(path), FileNotFoundException.class);
