@@ -316,7 +316,7 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
             traceback.print_exc()
             suspect = None if ahead else engines.suspect(spark)
             reporter.update(suspect=None if suspect is None else dataclasses.asdict(suspect))
-            raise engines.failure(error) from error
+            raise engines.failure(error, spark) from error
         raise LockstepError(reporter.why_gone()) from error
     raise LockstepError("the query ended by itself", hint="it will be started again")
 

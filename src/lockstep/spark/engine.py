@@ -173,7 +173,7 @@ def start(spark: SparkSession, pipeline: Pipeline, settings: EngineSettings) -> 
     try:
         return writer.start()
     except PySparkException as error:
-        raise failure(error) from error
+        raise failure(error, spark) from error
 
 
 def wants_warm_up(settings: EngineSettings) -> bool:
@@ -244,9 +244,14 @@ def reads_ahead(spark: SparkSession, pipeline: Pipeline, settings: EngineSetting
     return settings.engine == "microbatch" and guard.reads_ahead(plan(spark, pipeline, settings))
 
 
-def failure(error: BaseException) -> LockstepError:
-    """What a person should read of a failed query: our own words if they are in it, else Spark's first line."""
+def failure(error: BaseException, spark: SparkSession | None = None) -> LockstepError:
+    """What a person should read of a failed query: our own words if they are in it, else Spark's first line.
+
+    With the session: the words of the task that failed first, where the query ended with those of another.
+    """
     text = str(error)
+    if spark is not None and (lost := _LOST_WRITER.search(text)):
+        text = spark._jvm.io.lockstep.TaskFailures.of(int(lost["task"]), _TOLD_MS) or text
     if found := _OUR_WORDS.search(text):
         return LockstepError(found["what"].strip(), hint=found["hint"].strip())
     causes = [line.strip() for line in text.splitlines() if _CAUSE.match(line.strip())]
@@ -284,6 +289,8 @@ def fit(output: DataFrame, key: str | None, engine: Engine, shards: int) -> Data
 
 
 _OUR_WORDS = re.compile(r"lockstep says: (?P<what>.*?) \| (?P<hint>.*?) \|", re.DOTALL)
+_LOST_WRITER = re.compile(r"streaming shuffle writer (?P<task>\d+) closed before termination")
+_TOLD_MS = 2_000
 _CAUSE = re.compile(r"(Caused by: )?[\w.$]+(Exception|Error)\b")
 
 

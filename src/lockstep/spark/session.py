@@ -8,6 +8,8 @@ Each setting below is there because a site needs it to be fast, or equal to the 
 - checkpoint files are written without child processes, of which a batch boundary waits for several;
 - no batches without data: they come and go with the clock, and a sealed batch would lose its number;
 - progress is written in step with the batches, also where Spark would put it off (stateless real-time queries);
+- a listener keeps why tasks failed: the failure that ends a real-time query may only be a consequence of another;
+- temporary files (native libraries) go to the site's folder, and what a killed predecessor left there is removed;
 - the allow-list of Real-Time Mode is off, since it knows only Spark's own sinks: our guard takes its place.
 
 On a cluster the driver sends our jar and Kafka's to the executors, takes only as many cores as it has slots (else
@@ -16,6 +18,7 @@ the first site would take them all), and starts nothing before it has them: real
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +46,7 @@ _FIXED = {
     "spark.sql.streaming.checkpointFileManagerClass": "io.lockstep.checkpoint.LocalFiles",
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
     "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
+    "spark.extraListeners": "io.lockstep.TaskFailures",
 }
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -79,7 +83,9 @@ def build(site: SiteSettings) -> SparkSession:
     """The session of this process. A process has one JVM, so it can be only one site."""
     _refuse_overrides(site.conf)
     scratch = site.folder / "spark"
-    scratch.mkdir(parents=True, exist_ok=True)
+    temporary = scratch / "tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _on_loopback(site.master):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -89,7 +95,9 @@ def build(site: SiteSettings) -> SparkSession:
         **_DEFAULTS,
         **(_ON_LOOPBACK if _on_loopback(site.master) else {}),
         "spark.driver.memory": site.memory,
-        "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": (
+            f'{_JAVA_OPTIONS} "-Dderby.system.home={scratch}" "-Djava.io.tmpdir={temporary}"'
+        ),
         "spark.driver.extraClassPath": classpath,
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

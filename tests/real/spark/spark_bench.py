@@ -116,7 +116,7 @@ class Bench:
             while not until(found):
                 for query in self.queries:
                     if (error := query.exception()) is not None:
-                        raise engine.failure(error)
+                        raise engine.failure(error, self.spark)
                 assert time.monotonic() < deadline, f"waited in vain; {len(found)} outputs, last {found[-3:]}"
                 found += [_output(message) for message in consumer.consume(1000, 0.05)]
             return found
@@ -128,7 +128,7 @@ class Bench:
         wait(lambda: not query.isActive, seconds)
         error = query.exception()
         assert error is not None
-        return str(engine.failure(error))
+        return str(engine.failure(error, self.spark))
 
     def close(self) -> None:
         for query in self.queries:

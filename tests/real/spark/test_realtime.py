@@ -1,9 +1,12 @@
 """The real-time engine on real Spark and Kafka."""
 
 import json
+import re
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
+from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from spark_bench import Bench, accepted, by_identity, wait
 
@@ -109,6 +112,25 @@ def test_retention_that_passed_the_checkpoint_stops_the_site_with_the_offsets(be
     message = bench.failure(bench.start(count, "site-1"))
     assert "retention has removed" in message
     assert "has offsets 40 to" in message
+
+
+def test_a_query_that_ended_with_a_reducers_words_is_explained_by_those_of_the_reader(bench: Bench) -> None:
+    marker = "lockstep says: "  # not in the line that raises, which the traceback repeats
+
+    def fail(_: int) -> int:
+        context = TaskContext.get()
+        assert context is not None
+        raise ValueError(f"{marker}task {context.taskAttemptId()} is full | empty it |")
+
+    with pytest.raises(PythonException) as raised:
+        bench.spark.sparkContext.parallelize([1], 1).map(fail).collect()
+    failed = re.search(r"task (\d+) is full", str(raised.value))
+    assert failed is not None
+    told = "Connection to streaming shuffle writer {} closed before termination; it likely failed."
+    first = engine.failure(RuntimeError(told.format(failed[1])), bench.spark)
+    unknown = engine.failure(RuntimeError(told.format(999_999)), bench.spark)
+    assert (first.message, first.hint) == (f"task {failed[1]} is full", "empty it")
+    assert "likely failed" in unknown.message
 
 
 def test_a_topic_that_was_created_again_is_not_taken_for_the_old_one(bench: Bench) -> None:
