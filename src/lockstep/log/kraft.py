@@ -15,7 +15,7 @@ from pathlib import Path
 from lockstep import process
 from lockstep.errors import LockstepError
 from lockstep.log.security import Security
-from lockstep.setup import jars, java
+from lockstep.setup import archive, jars, java
 
 LOOPBACK = "127.0.0.1"
 
@@ -120,7 +120,8 @@ def log_tail(node: Node, lines: int = 3) -> str:
 
 def _java(heap_mb: int) -> list[str]:
     classpath = ":".join(str(path) for path in jars.classpath("kafka"))
-    return [str(java.find().java), "-Xms64m", f"-Xmx{heap_mb}m", *JVM_FLAGS, "-cp", classpath]
+    flags = ["-Xms64m", f"-Xmx{heap_mb}m", *JVM_FLAGS, *archive.options("kafka")]
+    return [str(java.find().java), *flags, "-cp", classpath]
 
 
 def _settings(node: Node, nodes: Sequence[Node]) -> dict[str, str]:

@@ -19,7 +19,7 @@ import psutil
 
 from lockstep import home
 from lockstep.errors import LockstepError
-from lockstep.setup import build, jars, java
+from lockstep.setup import archive, build, jars, java
 
 GIB = 1 << 30
 NEEDED_MEMORY, WANTED_MEMORY = 2 * GIB, 4 * GIB
@@ -183,7 +183,11 @@ def check_own_java() -> list[Finding]:
         return [Finding("own Java", State.BROKEN, error.message, error.hint)]
     if problem:
         return [Finding("own Java", State.BROKEN, problem, "run: lockstep setup")]
-    return [Finding("own Java", State.GOOD, f"compiled: {build.JAR.name}")]
+    compiled = Finding("own Java", State.GOOD, f"compiled: {build.JAR.name}")
+    if not jars.missing("spark") and not jars.missing("kafka") and archive.outdated():
+        slow = "not recorded for these jars and this Java: sites and brokers start more slowly"
+        return [compiled, Finding("class archives", State.DOUBTFUL, slow, "run: lockstep setup")]
+    return [compiled]
 
 
 def check_kafka(bootstrap_servers: str | None, options: Mapping[str, str]) -> list[Finding]:

@@ -27,8 +27,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from lockstep.errors import LockstepError, UsageError
+from lockstep.setup import archive, jars
 from lockstep.setup import build as jar
-from lockstep.setup import jars
 
 SHUFFLE_PARTITIONS = 2
 """Few: in real time each is a task that runs all the time, and the machine is shared with other sites."""
@@ -89,6 +89,7 @@ def build(site: SiteSettings) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _on_loopback(site.master):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    folders = [f"-Dderby.system.home={scratch}", f"-Djava.io.tmpdir={temporary}"]
     files = [str(path) for path in [jar.jar(), *jars.classpath("spark")]]
     classpath = os.pathsep.join(files)
     conf = {
@@ -96,7 +97,7 @@ def build(site: SiteSettings) -> SparkSession:
         **(_ON_LOOPBACK if _on_loopback(site.master) else {}),
         "spark.driver.memory": site.memory,
         "spark.driver.extraJavaOptions": (
-            f'{_JAVA_OPTIONS} "-Dderby.system.home={scratch}" "-Djava.io.tmpdir={temporary}"'
+            f"{_JAVA_OPTIONS} {_quoted([*archive.options('spark'), *folders])}"
         ),
         "spark.driver.extraClassPath": classpath,
         "spark.local.dir": str(scratch / "local"),
@@ -150,6 +151,10 @@ def _on_loopback(master: str) -> bool:
     return is_local(master) or master.startswith(
         (f"spark://{LOOPBACK}:", "spark://localhost:", "local-cluster")
     )
+
+
+def _quoted(options: Sequence[str]) -> str:
+    return " ".join(f'"{option}"' for option in options)
 
 
 def first_line(error: BaseException) -> str:
