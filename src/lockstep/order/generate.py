@@ -101,7 +101,7 @@ def main() -> None:
     configure()
 
     async def run(shards: list[Shard]) -> None:
-        async with KafkaLog(arguments.bootstrap_servers, options=arguments.options) as log:
+        async with KafkaLog(arguments.bootstrap_servers, options=arguments.options, linger_ms=0) as log:
             await generate(
                 log,
                 arguments.order_topic,

@@ -269,7 +269,7 @@ async def _run(arguments: argparse.Namespace, shards: list[Shard], settings: Set
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    async with KafkaLog(arguments.bootstrap_servers, options=arguments.options) as log:
+    async with KafkaLog(arguments.bootstrap_servers, options=arguments.options, linger_ms=0) as log:
         leader = Leader(
             log,
             arguments.order_topic,
