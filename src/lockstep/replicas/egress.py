@@ -44,8 +44,8 @@ _SETTLE_SECONDS = 0.006
 transaction that begins too early is sent away, and librdkafka comes back only 20 ms later. At 2,000 outputs a
 second 6 ms gave the lowest median of 0, 3 and 6 (`lockstep bench latency` shows it)."""
 _STATE_EVERY = 1.0
-_ABORT_SECONDS = 5.0
 """Seconds after which progress over nothing but duplicates is written down too."""
+_ABORT_SECONDS = 5.0
 
 
 class Fenced(LockstepError):
