@@ -1,17 +1,23 @@
 """How fast the source alone merges a backlog of two topics: part of `lockstep bench order`.
 
 The backlog is produced first, with the cuts that order it. Then a JVM that does nothing else reads it through the
-source's own classes (`io.lockstep.source.Drain`), one thread for a shard.
+source's own classes (`io.lockstep.source.Drain`), one thread for a shard. One shard gets one core and two get two,
+and the broker that serves them is held on the same cores: else the second shard would compete with the broker for
+the core that it is said to have.
 """
 
+import contextlib
 import os
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 from confluent_kafka import Producer
 from rich.console import Console
 
 from lockstep.bench.sides import create_topics
 from lockstep.errors import LockstepError
+from lockstep.log.broker import Broker
 from lockstep.observe.percentiles import median
 from lockstep.order.records import Cut, encode
 from lockstep.setup import build, ivy, jars, java
@@ -25,8 +31,12 @@ HEAP_MB = 300
 SHARDS = (1, 2)
 
 
-def measure(bootstrap_servers: str, quick: bool, console: Console) -> dict[str, float]:
+def measure(broker: Broker, quick: bool, console: Console) -> dict[str, float]:
     """Records per second of one shard and of two, medians of several rounds, and the heap that they needed."""
+    bootstrap_servers = broker.bootstrap_servers
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < max(SHARDS):
+        raise LockstepError(f"{max(SHARDS)} shards need {max(SHARDS)} cores, here is {len(cores)}")
     records = RECORDS[quick]
     for shards in SHARDS:
         with console.status(f"producing a backlog of {records:,} records on {shards} shards"):
@@ -35,9 +45,10 @@ def measure(bootstrap_servers: str, quick: bool, console: Console) -> dict[str, 
     heap = 0
     for _ in range(ROUNDS[quick]):
         for shards in SHARDS:
-            counted, took_ms, used_mb = _drain(
-                bootstrap_servers, f"merge-{shards}", shards, records // shards
-            )
+            with _held_on(set(cores[:shards]), [broker.pid(node) for node in broker.nodes]):
+                counted, took_ms, used_mb = _drain(
+                    bootstrap_servers, f"merge-{shards}", shards, records // shards
+                )
             rates[shards].append(counted / took_ms * 1000)
             heap = max(heap, used_mb)
     found: dict[str, float] = {
@@ -48,11 +59,30 @@ def measure(bootstrap_servers: str, quick: bool, console: Console) -> dict[str, 
         "records": records,
     }
     console.print(
-        f"the source alone: {found['one_shard']:,} records/s on one shard, {found['two_shards']:,} on two, "
-        f"in a heap of {HEAP_MB} MB",
+        f"the source alone: {found['one_shard']:,} records/s with one shard on one core, "
+        f"{found['two_shards']:,} with two on two, in a heap of {HEAP_MB} MB",
         highlight=False,
     )
     return found
+
+
+@contextlib.contextmanager
+def _held_on(cores: set[int], pids: list[int]) -> Iterator[None]:
+    """Hold these processes, and what this thread starts, on these cores."""
+    before = os.sched_getaffinity(0)
+    try:
+        _hold(pids, cores)
+        yield
+    finally:
+        _hold(pids, before)
+
+
+def _hold(pids: list[int], cores: set[int]) -> None:
+    os.sched_setaffinity(0, cores)
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.sched_setaffinity(int(thread.name), cores)
 
 
 def _produce(bootstrap_servers: str, name: str, shards: int, records: int) -> None:

@@ -3,7 +3,9 @@
 A second run has nothing to do.
 """
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -55,18 +57,25 @@ def setup(
         if jars.missing(name):
             _with_progress(console, name)
     if sets is None and build.outdated():
-        with console.status("compiling jvm/"):
+        with _saying(console, "compiling jvm/"):
             build.build()
-        console.print("compiled jvm/")
     if sets is None and archive.outdated():
-        with console.status("rehearsing a run, to record the classes that sites and brokers need"):
+        with _saying(console, "rehearsing a run, so that sites and brokers start faster (about a minute)"):
             problem = archive.record()
-        console.print(
-            f"no archive of classes, so starts will be slower: {problem}" if problem else "recorded classes"
-        )
+        if problem:
+            console.print(f"that failed, and is not needed: {problem}")
     seconds = time.monotonic() - started
     if seconds > 1:
         console.print(f"set-up is complete ({seconds:.0f} s)")
+
+
+@contextlib.contextmanager
+def _saying(console: Console, what: str) -> Iterator[None]:
+    """Say what goes on: while it does on a terminal, before it elsewhere."""
+    if not console.is_terminal:
+        console.print(what)
+    with console.status(what):
+        yield
 
 
 def _with_progress(console: Console, name: str, *, relock: bool = False) -> None:
