@@ -177,7 +177,7 @@ class Admin:
         spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
         wanted = {TopicPartition(topic, partition): spec for partition in range(known.partitions)}
         answers = await self._ask(
-            topic, lambda seconds: self._client.list_offsets(wanted, request_timeout=seconds)
+            topic, lambda seconds: self._client.list_offsets(wanted, request_timeout=seconds), is_offset
         )
         return {place.partition: answer.offset for place, answer in answers.items()}
 
@@ -202,7 +202,7 @@ class Admin:
 
         def finish() -> None:
             for place, answer in asked.items():
-                if answer.exception() is None:
+                if answer.exception() is None and is_offset(answer.result()):
                     found[place.topic, place.partition] = answer.result().offset
             if not done.done():
                 done.set_result(found)
@@ -284,9 +284,11 @@ class Admin:
                 return DEFAULT_MAX_BYTES  # not allowed to ask: Kafka itself will refuse what is too large
             raise translate(error.args[0], topic) from error
 
-    async def _ask(self, topic: str, ask: _Question) -> dict[Any, Any]:
+    async def _ask(
+        self, topic: str, ask: _Question, holds: Callable[[Any], bool] = lambda _: True
+    ) -> dict[Any, Any]:
         try:
-            return await self._patiently(ask)
+            return await self._patiently(ask, holds)
         except KafkaException as error:
             code = error.args[0].code()
             if code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -298,8 +300,10 @@ class Admin:
                 raise UnknownTopic(topic) from error
             raise translate(error.args[0], topic) from error
 
-    async def _patiently(self, ask: _Question) -> dict[Any, Any]:
-        """Ask until there is an answer or the time is over.
+    async def _patiently(
+        self, ask: _Question, holds: Callable[[Any], bool] = lambda _: True
+    ) -> dict[Any, Any]:
+        """Ask until there are answers that all hold, or the time is over.
 
         librdkafka may wait for a node that died until its request times out, so a request gets a short time,
         and between two the client looks anew for the nodes that are there.
@@ -311,7 +315,10 @@ class Admin:
             attempts += 1
             asked = ask(max(0.1, min(ATTEMPT_SECONDS, deadline - loop.time())))
             try:
-                return {key: await asyncio.wrap_future(answer) for key, answer in asked.items()}
+                answers = {key: await asyncio.wrap_future(answer) for key, answer in asked.items()}
+                if all(map(holds, answers.values())):
+                    return answers
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT))
             except KafkaException as error:
                 code = error.args[0].code()
                 if attempts > 1 and code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -320,6 +327,11 @@ class Admin:
                     raise
             with contextlib.suppress(KafkaException):
                 await loop.run_in_executor(None, lambda: self._client.list_topics(timeout=1.0))
+
+
+def is_offset(answer: Any) -> bool:
+    """Of a partition whose broker it lost while asking, librdkafka tells an invalid offset and no error."""
+    return bool(answer.offset >= 0)
 
 
 def translate(error: KafkaError, what: str) -> LogError:

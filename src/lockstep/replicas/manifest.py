@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from lockstep.errors import LockstepError, UsageError
+from lockstep.log.kafka_admin import is_offset
 from lockstep.replicas.layout import write_json
 from lockstep.spark.identity import IDENTITY_HEADER
 from lockstep.spark.inputs import Input
@@ -173,6 +174,11 @@ def earliest(admin: Any, topic: str, partitions: int, timeout: float = 15.0) -> 
         found = {one.partition: future.result(timeout) for one, future in admin.list_offsets(asked).items()}
     except KafkaException as error:
         raise LockstepError(f"cannot ask where {topic} begins: {error.args[0].str()}") from error
+    if lost := [partition for partition, answer in found.items() if not is_offset(answer)]:
+        raise LockstepError(
+            f"cannot ask where {topic} begins: the broker of partition {lost[0]} does not answer",
+            hint="try again when it is there",
+        )
     return tuple(found[partition].offset for partition in range(partitions))
 
 
