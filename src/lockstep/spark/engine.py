@@ -289,7 +289,7 @@ def fit(output: DataFrame, key: str | None, engine: Engine, shards: int) -> Data
 
 
 _OUR_WORDS = re.compile(r"lockstep says: (?P<what>.*?) \| (?P<hint>.*?) \|", re.DOTALL)
-_LOST_WRITER = re.compile(r"streaming shuffle writer (?P<task>\d+) closed before termination")
+_LOST_WRITER = re.compile(r"shuffle writer (with id )?(?P<task>\d+) (closed before termination|and location)")
 _TOLD_MS = 2_000
 _CAUSE = re.compile(r"(Caused by: )?[\w.$]+(Exception|Error)\b")
 

@@ -126,11 +126,14 @@ def test_a_query_that_ended_with_a_reducers_words_is_explained_by_those_of_the_r
         bench.spark.sparkContext.parallelize([1], 1).map(fail).collect()
     failed = re.search(r"task (\d+) is full", str(raised.value))
     assert failed is not None
-    told = "Connection to streaming shuffle writer {} closed before termination; it likely failed."
-    first = engine.failure(RuntimeError(told.format(failed[1])), bench.spark)
-    unknown = engine.failure(RuntimeError(told.format(999_999)), bench.spark)
-    assert (first.message, first.hint) == (f"task {failed[1]} is full", "empty it")
-    assert "likely failed" in unknown.message
+    for told in (
+        "Connection to streaming shuffle writer {} closed before termination; it likely failed.",
+        "Error creating transport client to shuffle writer with id {} and location (driver): it likely failed.",
+    ):
+        first = engine.failure(RuntimeError(told.format(failed[1])), bench.spark)
+        unknown = engine.failure(RuntimeError(told.format(999_999)), bench.spark)
+        assert (first.message, first.hint) == (f"task {failed[1]} is full", "empty it")
+        assert "likely failed" in unknown.message
 
 
 def test_a_topic_that_was_created_again_is_not_taken_for_the_old_one(bench: Bench) -> None:

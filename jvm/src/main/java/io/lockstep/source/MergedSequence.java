@@ -120,6 +120,10 @@ final class MergedSequence extends Sequence {
         consumer.resume(consumer.paused());
         orderPaused = false;
         placed = false;
+        for (int index = 0; index < queues.length; index++) {
+            // Somewhere: a consumer refuses to poll at all while it has a partition without a position.
+            consumer.seek(queues[index].partition, merge.input(index));
+        }
         consumer.pause(inputs());
         placeQueues();
     }

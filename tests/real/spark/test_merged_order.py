@@ -1,0 +1,44 @@
+"""Several topics in one order, read by the real source: what a restart finds where it stopped."""
+
+from typing import Any
+
+import pytest
+from spark_bench import Bench, by_identity
+
+from lockstep.order.records import Cut, encode
+from lockstep.spark.pipeline import Pipeline, pipeline
+
+pytestmark = pytest.mark.real
+
+
+def copying(bench: Bench) -> Pipeline:
+    topics = (bench.topic("a", partitions=1), bench.topic("b", partitions=1))
+
+    @pipeline(inputs=[topics], output=bench.topic("out"))
+    def copy(df: Any) -> Any:
+        return df.select("value", "_sn", "_shard")
+
+    return copy
+
+
+def test_a_site_that_stopped_in_the_midst_of_a_cut_goes_on_there(bench: Bench) -> None:
+    copy = copying(bench)
+    order = bench.topic("order", partitions=1)
+    a, b = (f"{bench.name}.a", f"{bench.name}.b")
+    how = {
+        "order": "liverobin",
+        "order_places": [f"{order}:0"],
+        "input_partitions": {a: 1, b: 1},
+        "batch_ms": 500,
+    }
+    first = bench.start(copy, "site-1", **how)
+    bench.produce_bytes(order, encode(Cut((4, 4))))
+    for topic, count in ((a, 4), (b, 2)):  # the cut admits two more than are there
+        bench.produce(topic, [("k", f"{topic[-1]}{number}") for number in range(count)])
+    bench.outputs(copy.output, lambda found: len(found) == 5)
+    first.stop()
+    bench.start(copy, "site-1", **how)
+    bench.produce(b, [("k", "b2"), ("k", "b3")])
+    found = bench.outputs(copy.output, lambda found: len(by_identity(found, "site-1")) == 8)
+    in_order = [value for _, value in sorted((out.identity.mark, out.value) for out in found)]
+    assert list(dict.fromkeys(in_order)) == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2", b"a3", b"b3"]
