@@ -9,7 +9,7 @@ Each setting below is there because a site needs it to be fast, or equal to the 
 - no batches without data: they come and go with the clock, and a sealed batch would lose its number;
 - progress is written in step with the batches, also where Spark would put it off (stateless real-time queries);
 - a listener keeps why tasks failed: the failure that ends a real-time query may only be a consequence of another;
-- temporary files (native libraries) go to the site's folder, and what a killed predecessor left there is removed;
+- temporary files go to the site's folder, and what a killed predecessor left there is removed;
 - the allow-list of Real-Time Mode is off, since it knows only Spark's own sinks: our guard takes its place.
 
 On a cluster the driver sends our jar and Kafka's to the executors, takes only as many cores as it has slots (else
@@ -83,8 +83,9 @@ def build(site: SiteSettings) -> SparkSession:
     """The session of this process. A process has one JVM, so it can be only one site."""
     _refuse_overrides(site.conf)
     scratch = site.folder / "spark"
-    temporary = scratch / "tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary, local = scratch / "tmp", scratch / "local"
+    for left_by_predecessor in (temporary, local):
+        shutil.rmtree(left_by_predecessor, ignore_errors=True)
     temporary.mkdir(parents=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _on_loopback(site.master):
@@ -100,7 +101,7 @@ def build(site: SiteSettings) -> SparkSession:
             f"{_JAVA_OPTIONS} {_quoted([*archive.options('spark'), *folders])}"
         ),
         "spark.driver.extraClassPath": classpath,
-        "spark.local.dir": str(scratch / "local"),
+        "spark.local.dir": str(local),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.shuffle.partitions": str(site.shuffle_partitions),
         **({} if is_local(site.master) else _of_cluster(site, files)),
