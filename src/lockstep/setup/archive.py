@@ -1,7 +1,7 @@
 """Class archives: a JVM maps its classes from one file instead of loading thousands of them from jars.
 
-A site and a broker start in two thirds of the time and of the processor time, which on a small machine is taken
-from the sites that live on. Set-up records an archive in a rehearsal, a short run of a pipeline on a broker.
+A site and a broker start sooner and with less processor time, which on a small machine is taken from the sites
+that live on. Set-up records an archive in a rehearsal, a short run of a pipeline on a broker.
 Without one, or with one of other jars or of another Java, all works as before, only slower: the JVM compares.
 """
 
