@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from setup_fakes import Command, fake_jdk
 
-from lockstep.setup import build, doctor
+from lockstep.setup import archive, build, doctor
 from lockstep.setup.doctor import Finding, State
 
 
@@ -85,6 +85,14 @@ def test_the_jars_of_this_checkout_are_read_and_good() -> None:
 def test_own_java_that_is_not_compiled_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "JAR", tmp_path / "lockstep-spark.jar")
     assert only(doctor.check_own_java()).state is State.BROKEN
+
+
+def test_classes_that_were_not_recorded_are_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert only(doctor.check_own_java()).state is State.GOOD
+    monkeypatch.setattr(archive, "outdated", lambda: True)
+    compiled, classes = doctor.check_own_java()
+    assert (compiled.state, classes.state) == (State.GOOD, State.DOUBTFUL)
+    assert "lockstep setup" in classes.todo
 
 
 def test_a_kafka_that_does_not_answer_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,6 @@ _FIXED = {
     "spark.sql.streaming.checkpointFileManagerClass": "io.lockstep.checkpoint.LocalFiles",
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
     "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
-    "spark.extraListeners": "io.lockstep.TaskFailures",
 }
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -61,6 +60,7 @@ _DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.cleaner.referenceTracking.blocking": "false",
 }
+_LISTENER = "io.lockstep.TaskFailures"
 LOOPBACK = "127.0.0.1"
 _ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 _JAVA_OPTIONS = "-XX:+UseG1GC -XX:MaxGCPauseMillis=20 -Xss512k -Djava.net.preferIPv4Stack=true"
@@ -83,10 +83,7 @@ def build(site: SiteSettings) -> SparkSession:
     """The session of this process. A process has one JVM, so it can be only one site."""
     _refuse_overrides(site.conf)
     scratch = site.folder / "spark"
-    temporary, local = scratch / "tmp", scratch / "local"
-    for left_by_predecessor in (temporary, local):
-        shutil.rmtree(left_by_predecessor, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    temporary, local = empty_folders(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _on_loopback(site.master):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -106,6 +103,7 @@ def build(site: SiteSettings) -> SparkSession:
         "spark.sql.shuffle.partitions": str(site.shuffle_partitions),
         **({} if is_local(site.master) else _of_cluster(site, files)),
         **site.conf,
+        "spark.extraListeners": with_ours(site.conf.get("spark.extraListeners", "")),
         **_FIXED,
     }
     builder = SparkSession.builder.appName(f"lockstep-{site.name}").master(
@@ -121,6 +119,20 @@ def build(site: SiteSettings) -> SparkSession:
         ) from error
     spark.sparkContext.setLogLevel("WARN")
     return spark
+
+
+def empty_folders(scratch: Path) -> tuple[Path, Path]:
+    """For temporary files of the JVM, and for blocks and stores of Spark, without what a killed site left there."""
+    temporary, local = scratch / "tmp", scratch / "local"
+    for folder in (temporary, local):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    return temporary, local
+
+
+def with_ours(listeners: str) -> str:
+    """The user's own listeners, and the one that keeps why tasks failed."""
+    return ",".join([*filter(None, listeners.split(",")), _LISTENER])
 
 
 def is_local(master: str) -> bool:
