@@ -122,7 +122,7 @@ def build(site: SiteSettings) -> SparkSession:
 
 
 def empty_folders(scratch: Path) -> tuple[Path, Path]:
-    """For temporary files of the JVM, and for blocks and stores of Spark, without what a killed site left there."""
+    """For temporary files of the JVM and for blocks and stores of Spark, without what a killed site left."""
     temporary, local = scratch / "tmp", scratch / "local"
     for folder in (temporary, local):
         shutil.rmtree(folder, ignore_errors=True)
