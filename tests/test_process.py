@@ -1,5 +1,7 @@
 """The process launcher: children never outlive what started them, and never die before it."""
 
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -44,6 +46,30 @@ def test_an_untied_child_outlives_its_parent() -> None:
         assert not process.wait_gone(child, 0.3)
     finally:
         subprocess.run(["kill", "-9", str(child)], check=True)
+
+
+def test_an_untied_child_outlives_the_terminal() -> None:
+    """It is in the session of what started it, but not in the group that a hang-up ends."""
+    parent_pid, terminal = pty.fork()
+    if parent_pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", PARENT.format(tied=False)])
+    with os.fdopen(terminal, "rb", buffering=0) as screen:
+        child = int(screen.read(100))
+    os.waitpid(parent_pid, 0)
+    try:
+        assert not process.wait_gone(child, 0.3)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_child_shares_the_session_so_that_nice_counts() -> None:
+    """Linux weighs sessions against each other (autogroup): `nice` counts only within one."""
+    child = process.launch([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        assert os.getsid(child.pid) == os.getsid(0)
+        assert os.getpgid(child.pid) == child.pid
+    finally:
+        process.kill(child)
 
 
 def test_a_child_that_a_short_lived_thread_started_lives_on() -> None:

@@ -6,6 +6,10 @@ supervisor) is started with `tied=False` and is found again through its pid file
 
 PDEATHSIG follows the *thread* that forked. So children are always forked from one long-lived launcher
 thread, whichever thread calls `launch`.
+
+A child leads a process group but no session. Linux may weigh whole sessions against each other (autogroup); then
+`nice` counts only within one. All processes of a run share the session of the command that started them, so that a
+site which steps aside (`replicas/priority.py`) steps aside for the other sites.
 """
 
 import ctypes
@@ -126,7 +130,7 @@ def _serve() -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                process_group=0,
                 preexec_fn=(lambda parent=parent: _die_with(parent)) if tied else None,
             )
         except BaseException as error:

@@ -34,7 +34,7 @@ WARM_SECONDS = 30.0
 """Several sites that start together on two cores compile their code for about as long."""
 KILLS = {True: 5, False: 20}
 PASSIVE_KILLS = {True: 1, False: 3}
-RECOVERY_SECONDS = 120.0
+RECOVERY_SECONDS = 240.0
 Part = Literal["jvm", "driver", "both"]
 PARTS: tuple[Part, ...] = ("jvm", "driver", "both")
 
