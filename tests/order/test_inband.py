@@ -28,12 +28,17 @@ from lockstep.protocol.machine import Append, Compact, Deliver, Effects, LogReco
 ORIGIN = QueuePosition(0, Numbers())
 
 
-def stream(shape: Sequence[bool]) -> list[Item]:
-    """A queue's items, numbered: True for an event, False for a heartbeat."""
+def stream(shape: Sequence[bool | None]) -> list[Item]:
+    """A queue's items, numbered: True for an event, False for a heartbeat, None for one that is missing."""
     items: list[Item] = []
     numbers = Numbers()
+    missing = 0
     for is_event in shape:
-        item: Item = Event(numbers.events, b"") if is_event else Heartbeat(numbers.heartbeats + 1)
+        if is_event is None:
+            missing += 1
+            continue
+        item: Item = Event(numbers.events, b"") if is_event else Heartbeat(numbers.heartbeats + missing + 1)
+        missing *= is_event
         items.append(item)
         numbers = numbers.after(item) or numbers
     return items
@@ -53,22 +58,28 @@ def appended(effects: Effects) -> list[tuple[str, int, Item | None]]:
 
 @given(
     st.integers(1, 4).flatmap(
-        lambda n: st.lists(st.lists(st.booleans(), max_size=15), min_size=n, max_size=n)
+        lambda n: st.lists(
+            st.lists(st.sampled_from([True, True, False, False, None]), max_size=15), min_size=n, max_size=n
+        )
     ),
     st.randoms(use_true_random=False),
 )
-def test_the_merge_is_algorithm_1_however_the_items_arrive(shapes: list[list[bool]], random: Random) -> None:
+def test_the_merge_is_algorithm_1_however_the_items_arrive(
+    shapes: list[list[bool | None]], random: Random
+) -> None:
+    """A heartbeat stands for those that are missing before it."""
     queues = [stream(shape) for shape in shapes]
     oracle = algorithm1.Algorithm1(len(queues))
     for number, items in enumerate(queues):
+        beats = 0
         for item in items:
-            oracle.queues[number].append(
-                algorithm1.Event(number, item.number)
-                if isinstance(item, Event)
-                else algorithm1.Heartbeat(item.sequence)
-            )
+            if isinstance(item, Event):
+                oracle.queues[number].append(algorithm1.Event(number, item.number))
+            else:
+                oracle.queues[number] += map(algorithm1.Heartbeat, range(beats + 1, item.sequence + 1))
+                beats = item.sequence
     merge = InBandMerge([ORIGIN] * len(queues))
-    taken: list[algorithm1.Item] = []
+    taken: list[algorithm1.Event] = []
     arrivals = [number for number, items in enumerate(queues) for _ in items]
     random.shuffle(arrivals)
     at = [0] * len(queues)
@@ -77,12 +88,9 @@ def test_the_merge_is_algorithm_1_however_the_items_arrive(shapes: list[list[boo
         at[number] += 1
         while (found := merge.take()) is not None:
             queue, item = found
-            taken.append(
-                algorithm1.Event(queue, item.number)
-                if isinstance(item, Event)
-                else algorithm1.Heartbeat(item.sequence)
-            )
-    assert taken == list(oracle.run())
+            if isinstance(item, Event):
+                taken.append(algorithm1.Event(queue, item.number))
+    assert taken == [item for item in oracle.run() if isinstance(item, algorithm1.Event)]
 
 
 def test_an_event_is_consumed_before_its_heartbeat() -> None:
@@ -95,7 +103,7 @@ def test_an_event_is_consumed_before_its_heartbeat() -> None:
 def test_repeated_late_and_foreign_records_are_void() -> None:
     merge = InBandMerge([ORIGIN])
     for offset, item in enumerate(
-        [Event(1, b"b"), Event(0, b"a"), Event(0, b"x"), None, Heartbeat(2), Event(1, b"c")]
+        [Event(1, b"b"), Event(0, b"a"), Event(0, b"x"), None, Heartbeat(0), Event(1, b"c")]
     ):
         merge.arrive(0, offset, item)
     taken = [merge.take() for _ in range(3)]
@@ -161,18 +169,49 @@ def kept(effects: Effects) -> list[TaskPosition]:
 
 
 def test_a_generator_counts_on_from_what_the_topic_holds() -> None:
-    generator = HeartbeatGenerator("beats")
+    generator = HeartbeatGenerator("beats", name="first")
     generator.on_record(record(("beats", 0), 0, Heartbeat(1)))
-    generator.on_record(record(("beats", 0), 1, Heartbeat(2)))
-    assert appended(generator.on_timer("beat")) == [("beats", 0, Heartbeat(3))]
+    generator.on_record(record(("beats", 0), 1, Heartbeat(7)))
+    assert appended(generator.on_timer("beat")) == [("beats", 0, Heartbeat(8, "first"))]
 
 
-def test_the_second_generator_speaks_when_the_first_is_silent() -> None:
-    second = HeartbeatGenerator("beats", rank=1)
+def test_the_second_generator_beats_while_the_first_is_silent() -> None:
+    second = HeartbeatGenerator("beats", name="second", rank=1)
     for number in range(1, 5):
-        second.on_record(record(("beats", 0), number - 1, Heartbeat(number)))
+        second.on_record(record(("beats", 0), number - 1, Heartbeat(number, "first")))
         assert not appended(second.on_timer("beat"))
-    assert appended(second.on_timer("beat")) == [("beats", 0, Heartbeat(5))]
+    silent = [appended(second.on_timer("beat")) for _ in range(4)]
+    assert silent[:2] == [[], []]
+    assert silent[2:] == [[("beats", 0, Heartbeat(5, "second"))], [("beats", 0, Heartbeat(6, "second"))]]
+    second.on_record(record(("beats", 0), 9, Heartbeat(5, "second")))
+    assert appended(second.on_timer("beat")), "its own heartbeats do not silence it"
+    second.on_record(record(("beats", 0), 10, Heartbeat(30, "first")))
+    assert not appended(second.on_timer("beat"))
+
+
+def test_a_generator_puts_each_heartbeat_into_the_stage_topics_too() -> None:
+    generator = HeartbeatGenerator("beats", name="first", into=[("a", 0), ("b", 1)])
+    beat = Heartbeat(1, "first")
+    assert appended(generator.on_timer("beat")) == [("beats", 0, beat), ("a", 0, beat), ("b", 1, beat)]
+
+
+def test_a_generator_rests_while_nobody_else_writes() -> None:
+    generator = HeartbeatGenerator("beats", name="first", into=[("a", 0)], period=0.010)
+
+    def beat(offset: int) -> float:
+        """The pause after a heartbeat that lands at this offset."""
+        effects = list(generator.on_timer("beat"))
+        [pause] = [effect.after for effect in effects if isinstance(effect, SetTimer)]
+        for effect in effects:
+            if isinstance(effect, Append) and effect.topic == "a":
+                sooner = list(generator.on_appended(effect.token, offset))
+                pause = sooner[0].after if sooner and isinstance(sooner[0], SetTimer) else pause
+        return pause
+
+    for offset in range(1000):
+        pause = beat(offset)
+    assert pause == 0.05
+    assert beat(1001) == 0.010, "an event stands at 1000"
 
 
 def test_a_merger_copies_events_and_heartbeats_as_they_come() -> None:

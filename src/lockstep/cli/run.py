@@ -31,14 +31,16 @@ def run(
     sites: Annotated[int, typer.Option(help="How many sites.")] = 2,
     engine: Annotated[str, typer.Option(help="realtime, microbatch or auto.")] = "auto",
     order: Annotated[
-        str, typer.Option(help="The order that all sites read in: partition, liverobin, kazoo or auto.")
+        str,
+        typer.Option(help="The order that all sites read in: partition, liverobin, kazoo, inband or auto."),
     ] = "auto",
     coordination: Annotated[
         str | None,
         typer.Option(help="An ensemble for order kazoo, HOST:PORT,...; without it three servers start."),
     ] = None,
     period_ms: Annotated[
-        float | None, typer.Option(help="Milliseconds between two cuts of order liverobin.")
+        float | None,
+        typer.Option(help="Milliseconds between two cuts of order liverobin, or heartbeats of inband."),
     ] = None,
     bootstrap_servers: Annotated[
         str | None, typer.Option(help="Kafka's address; without it an embedded broker is started.")

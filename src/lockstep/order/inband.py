@@ -5,15 +5,16 @@ a topic of our own, heartbeats can stand among the events. Then an event is cons
 queue's turn, before its heartbeat, and only a queue that is ahead of the others waits.
 
 - `HeartbeatGenerator`: one number after the other, a period apart. The paper leaves its death open: here several
-  run, each with a rank, and go on from the highest number that the heartbeat topic holds.
+  run, each with a rank, and go on from the highest number that the heartbeat topic holds. Over stage topics, which
+  need no M, it appends each heartbeat to them too (`beat.py`).
 - `Merger`, the paper's M, one or more per source: copies events and heartbeats, in whatever order they come, into
   a topic that we own. The copies of several mergers are one stream: the first of each number counts.
 - `InBandTask`: a replica of a stage. Its merge is Algorithm 1; it propagates a heartbeat into its outputs where it
   first receives it.
 
-Everybody numbers what it writes, events and heartbeats apart, and a reader takes of each the number that is next
-(`Numbers`): so repeated, late and out-of-order appends are void, for every reader of the topic alike, and an
-append that failed leaves no hole (`outbox.py`).
+Everybody numbers what it writes, events and heartbeats apart. A reader takes the event whose number is next, and
+any heartbeat above the last one (`Numbers`): so repeated, late and out-of-order appends are void, for every reader
+of the topic alike. No event may be missing (`outbox.py`); a heartbeat may: the next one stands for it as well.
 """
 
 from collections import deque
@@ -22,12 +23,15 @@ from typing import TypeAlias
 
 import msgspec
 
+from lockstep.order.liverobin import MAX_FAILURES
 from lockstep.order.outbox import Outbox
+from lockstep.order.pace import Pace
 from lockstep.protocol.machine import (
     Append,
     Compact,
     Deliver,
     Effects,
+    Halt,
     LogRecord,
     Machine,
     Message,
@@ -39,6 +43,13 @@ from lockstep.protocol.machine import (
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
 
+IDLE_BEAT = 0.05
+"""Seconds between two heartbeats while nobody else writes: so long may the first event after a silence wait."""
+LISTENING = 0.02
+"""Who hears others beat looks every so many seconds whether they still do."""
+PATIENCE = 3
+"""How many of these times without a heartbeat it takes, for each rank: longer than `IDLE_BEAT`."""
+
 
 class Event(msgspec.Struct, frozen=True, tag_field="is", tag="event", forbid_unknown_fields=True):
     """Event `number` of its stream, from 0 on."""
@@ -47,10 +58,18 @@ class Event(msgspec.Struct, frozen=True, tag_field="is", tag="event", forbid_unk
     value: bytes
 
 
-class Heartbeat(msgspec.Struct, frozen=True, tag_field="is", tag="heartbeat", forbid_unknown_fields=True):
-    """A pulse that flows through the whole graph, numbered from 1 on."""
+class Heartbeat(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="is",
+    tag="heartbeat",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """A pulse that flows through the whole graph, numbered from 1 on. `by` is for those who generate."""
 
     sequence: int
+    by: str = ""
 
 
 Item: TypeAlias = Event | Heartbeat
@@ -77,40 +96,89 @@ class Numbers(msgspec.Struct, frozen=True):
     heartbeats: int = 0
 
     def after(self, item: Item | None) -> "Numbers | None":
-        """The numbers after this item, or None if it is void: repeated, or ahead of one that is missing."""
+        """The numbers after this item, or None if it is void: repeated, or an event ahead of a missing one."""
         match item:
             case Event(number=number) if number == self.events:
                 return Numbers(self.events + 1, self.heartbeats)
-            case Heartbeat(sequence=sequence) if sequence == self.heartbeats + 1:
+            case Heartbeat(sequence=sequence) if sequence > self.heartbeats:
                 return Numbers(self.events, sequence)
         return None
 
 
 class HeartbeatGenerator(Machine):
-    """Appends heartbeats to their topic. The one of rank r speaks up when it has heard none for r periods."""
+    """Appends heartbeats to their topic, and to the partitions `into`, if M does not.
 
-    def __init__(self, topic: str, *, rank: int = 0, period: float = 0.010) -> None:
+    The one of rank 0 beats all the time. The one of rank r listens to the heartbeat topic, takes over when it has
+    heard nothing for a while, and steps back when it hears somebody else. While nobody else appends anything to
+    `into`, there is nothing to merge, and the pauses grow longer.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        name: str,
+        into: Sequence[Place] = (),
+        rank: int = 0,
+        period: float = 0.010,
+        offset: int = 0,
+    ) -> None:
         self._topic = topic
+        self._name = name
+        self._into = tuple(into)
         self._rank = rank
-        self._period = period
+        self._pace = Pace(period, idle=IDLE_BEAT if into else period)
+        self._listening = max(period, LISTENING)
+        self._offset = offset
         self._numbers = Numbers()
+        self._said = 0
+        self._beats = rank == 0
         self._silent = 0
+        self._ends: list[int | None] = [None] * len(self._into)
+        self._failures = 0
 
     def on_start(self, durable: Sequence[Message]) -> Effects:
-        return (Subscribe(self._topic, 0), SetTimer("beat", self._period))
+        return (Subscribe(self._topic, 0, self._offset), SetTimer("beat", self._pace.pause))
 
     def on_record(self, record: LogRecord) -> Effects:
-        after = self._numbers.after(decode(record.value or b""))
-        if after is not None:
+        item = decode(record.value or b"")
+        after = self._numbers.after(item)
+        if after is not None and isinstance(item, Heartbeat):
             self._numbers = after
-            self._silent = 0
+            if item.by != self._name:
+                self._silent = 0
+                self._beats = self._rank == 0
         return ()
 
     def on_timer(self, name: str) -> Effects:
-        yield SetTimer("beat", self._period)
         self._silent += 1
-        if self._silent > self._rank:
-            yield Append(self._topic, 0, encode(Heartbeat(self._numbers.heartbeats + 1)))
+        if not self._beats and self._silent <= PATIENCE * self._rank:
+            yield SetTimer("beat", self._listening)
+            return
+        self._beats = True
+        self._pace.rested()
+        yield SetTimer("beat", self._pace.pause)
+        self._said = max(self._said, self._numbers.heartbeats) + 1
+        heartbeat = encode(Heartbeat(self._said, self._name))
+        yield Append(self._topic, 0, heartbeat, key=b"heartbeat")
+        for queue, (topic, partition) in enumerate(self._into):
+            yield Append(topic, partition, heartbeat, token=queue)
+
+    def on_appended(self, token: Token, offset: int) -> Effects:
+        self._failures = 0
+        if isinstance(token, int):
+            others = offset != self._ends[token]
+            self._ends[token] = offset + 1
+            if others and self._pace.moved():
+                return (SetTimer("beat", self._pace.pause),)
+        return ()
+
+    def on_append_failed(self, token: Token, reason: str) -> Effects:
+        """The next heartbeat stands for this one as well."""
+        self._failures += 1
+        if self._failures > MAX_FAILURES:
+            return (Halt(f"the log took none of {MAX_FAILURES} heartbeats: {reason}"),)
+        return ()
 
 
 class MergerPosition(msgspec.Struct, frozen=True):
@@ -189,7 +257,6 @@ class TaskPosition(msgspec.Struct, frozen=True):
 
     queues: tuple[QueuePosition, ...]
     next: int
-    active: tuple[int, ...]
     highest: int
     sn: int
     outs: tuple[int, ...]
@@ -209,13 +276,17 @@ Process: TypeAlias = Callable[[int, bytes], Sequence[tuple[int, bytes]]]
 
 
 class InBandMerge:
-    """Algorithm 1 over queues with heartbeats in band, one item at a time."""
+    """Algorithm 1 over queues with heartbeats in band, one item at a time.
+
+    The paper marks a queue as inactive whose heartbeat is consumed, until all of them are. Here a queue is active
+    while no other has a lower last heartbeat: the same, and a heartbeat that is missing in one queue does no harm.
+    The Java twin is `io.lockstep.order.InBandMerge`.
+    """
 
     def __init__(self, starts: Sequence[QueuePosition]) -> None:
         self.consumed = list(starts)
         self.next = 0
         self.highest = 0
-        self.active = [True] * len(starts)
         self._arrived = [start.numbers for start in starts]
         self._queues: list[deque[tuple[Item, QueuePosition]]] = [deque() for _ in starts]
 
@@ -231,25 +302,21 @@ class InBandMerge:
         while self._queues[self.next]:
             queue = self.next
             item, self.consumed[queue] = self._queues[queue].popleft()
-            first = False
+            first = isinstance(item, Heartbeat) and item.sequence > self.highest
             if isinstance(item, Heartbeat):
-                first = item.sequence > self.highest
                 self.highest = max(self.highest, item.sequence)
-                self.active[queue] = False
-                if not any(self.active):
-                    self.active = [True] * len(self.active)
             self._turn()
             if first or isinstance(item, Event):
                 return queue, item
         return None
 
+    def active(self) -> list[int]:
+        lowest = min(at.numbers.heartbeats for at in self.consumed)
+        return [queue for queue, at in enumerate(self.consumed) if at.numbers.heartbeats == lowest]
+
     def _turn(self) -> None:
-        count = len(self.active)
-        self.next = next(
-            (self.next + step) % count
-            for step in range(1, count + 1)
-            if self.active[(self.next + step) % count]
-        )
+        active = self.active()
+        self.next = next((queue for queue in active if queue > self.next), active[0])
 
 
 class InBandTask(Machine):
@@ -322,16 +389,12 @@ class InBandTask(Machine):
 
     def _position(self) -> TaskPosition:
         merge = self._merge
-        active = tuple(queue for queue, is_active in enumerate(merge.active) if is_active)
-        return TaskPosition(
-            tuple(merge.consumed), merge.next, active, merge.highest, self._sn, tuple(self._written)
-        )
+        return TaskPosition(tuple(merge.consumed), merge.next, merge.highest, self._sn, tuple(self._written))
 
     def _resume(self, position: TaskPosition) -> None:
         self._merge = self.merge_class(position.queues)
         self._merge.next = position.next
         self._merge.highest = position.highest
-        self._merge.active = [queue in position.active for queue in range(len(self._queues))]
         self._sn = position.sn
         self._written = list(position.outs)
 

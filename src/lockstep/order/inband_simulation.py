@@ -80,7 +80,8 @@ class InBand(Scenario):
 
     def machine(self, node: NodeId) -> Machine:
         if node in self.generators:
-            return HeartbeatGenerator(HEARTBEATS, rank=self.generators.index(node), period=PERIOD)
+            rank = self.generators.index(node)
+            return HeartbeatGenerator(HEARTBEATS, name=node, rank=rank, period=PERIOD)
         if node in self.mergers:
             source = self.mergers[node]
             merger = _MERGERS.get(self.bug or "", Merger)
@@ -155,24 +156,24 @@ class InBand(Scenario):
                         case Event(number=number) if number == events:
                             judge.queues[queue].append(algorithm1.Event(queue, number))
                             events += 1
-                        case Heartbeat(sequence=sequence) if sequence == heartbeats + 1:
-                            judge.queues[queue].append(algorithm1.Heartbeat(sequence))
-                            heartbeats += 1
+                        case Heartbeat(sequence=sequence):  # stands for those that are missing before it
+                            for missing in range(heartbeats + 1, sequence + 1):
+                                judge.queues[queue].append(algorithm1.Heartbeat(missing))
+                            heartbeats = max(heartbeats, sequence)
         for item in judge.run():
             if isinstance(item, algorithm1.Event):
                 yield item.queue, item.offset
 
 
 class _AnyNumber(Numbers, frozen=True):
-    """Planted: whatever lies above the last number counts, also when one before it is missing."""
+    """Planted: any event above the last number counts, also when one before it is missing."""
 
     def after(self, item: Item | None) -> "Numbers | None":
         match item:
             case Event(number=number) if number >= self.events:
                 return _AnyNumber(number + 1, self.heartbeats)
-            case Heartbeat(sequence=sequence) if sequence > self.heartbeats:
-                return _AnyNumber(self.events, sequence)
-        return None
+        after = super().after(item)
+        return None if after is None else _AnyNumber(after.events, after.heartbeats)
 
 
 class _NoNumbers(Numbers, frozen=True):
@@ -203,7 +204,7 @@ class _MergeByArrival(InBandMerge):
     """Planted: a queue that has nothing is passed over instead of waited for."""
 
     def take(self) -> tuple[int, Item] | None:
-        for _ in self.active:
+        for _ in self.consumed:
             taken = super().take()
             if taken is not None:
                 return taken
@@ -229,7 +230,7 @@ class _TaskNextReset(InBandTask):
     def on_start(self, durable: Sequence[Message]) -> Effects:
         return super().on_start(
             [
-                msgspec.structs.replace(position, next=min(position.active))
+                msgspec.structs.replace(position, next=InBandMerge(position.queues).active()[0])
                 for position in durable
                 if isinstance(position, TaskPosition)
             ]

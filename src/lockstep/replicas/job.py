@@ -26,7 +26,7 @@ from lockstep.replicas import manifest as manifests
 from lockstep.replicas import orders
 from lockstep.replicas.client_options import client_options
 from lockstep.replicas.consumer import Consumer
-from lockstep.replicas.layout import RunFolder, check_name, order_topic, read_json
+from lockstep.replicas.layout import RunFolder, check_name, heartbeat_topic, order_topic, read_json
 from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.notebook import write_module
 from lockstep.replicas.settings import Engine, Order, Policy, RunSettings
@@ -277,11 +277,13 @@ def freeze(
             output=pipeline.output,
             output_partitions=settings.output_partitions,
             engine=settings.engine,
-            order=manifests.choose_order(settings.order, pipeline.groups),
+            order=manifests.choose_order(
+                settings.order, pipeline.groups, [earlier.output for earlier in stages[:number]]
+            ),
             create_inputs=create_inputs and frozen is None,
         )
         described.append(msgspec.structs.replace(one, order_base=shards))
-        if one.order != "partition":
+        if one.has_order_topic:
             shards += sum(group.shards(one.partitions) for group in pipeline.groups)
         else:
             for group in pipeline.groups:
@@ -294,6 +296,8 @@ def freeze(
         manifests.refuse_used_output(settings.bootstrap_servers, options, one.output)
     if shards:
         manifests.create_order_topic(admin, order_topic(settings.name), shards)
+    if any(one.order == "inband" for one in now.all_stages):
+        manifests.create_heartbeat_topic(admin, heartbeat_topic(settings.name))
     now.write(where.manifest)
     return now
 

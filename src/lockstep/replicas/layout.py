@@ -47,6 +47,11 @@ def order_topic(run: str) -> str:
     return f"{run}.order"
 
 
+def heartbeat_topic(run: str) -> str:
+    """The numbers of the heartbeats that the run puts into its stage topics under order `inband`."""
+    return f"{run}.heartbeats"
+
+
 @dataclass(frozen=True)
 class RunFolder:
     path: Path

@@ -7,7 +7,7 @@ silently drop or double records. So a mismatch is an error before anything start
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,10 @@ class Manifest(msgspec.Struct, frozen=True):
     """The stages before this one, in the order of their data flow."""
     order_base: int = 0
     """The partition of the order topic that belongs to the first shard."""
+
+    @property
+    def has_order_topic(self) -> bool:
+        return self.order in ("liverobin", "kazoo")
 
     @property
     def all_stages(self) -> "tuple[Manifest, ...]":
@@ -145,9 +149,21 @@ def describe(
     )
 
 
-def choose_order(requested: str, inputs: Sequence[Input]) -> tuple[str, str]:
-    """The order of a run and one line that says why. Refuses `partition` where it is none."""
+def choose_order(
+    requested: str, inputs: Sequence[Input], stage_topics: Collection[str] = ()
+) -> tuple[str, str]:
+    """The order of a stage and one line that says why. Refuses `partition` where it is none.
+
+    `inband` is for stages that read only what other stages write: nobody else's topics get heartbeats.
+    """
     merged = [one.name for one in inputs if one.needs_order]
+    foreign = [topic for one in inputs for topic in one.topics if topic not in stage_topics]
+    if requested == "inband":
+        if not merged:
+            return "partition", "every input is one topic, whose offsets are its order"
+        if foreign:
+            return "liverobin", f"heartbeats go into stage topics only, and {foreign[0]} is none"
+        return "inband", "as requested"
     if requested == "auto":
         if merged:
             return "liverobin", f"input {merged[0]} has several queues"
@@ -165,6 +181,14 @@ def create_order_topic(admin: Any, topic: str, shards: int, timeout: float = 15.
     if topic not in _topics(admin, timeout):
         kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
         _create(admin, NewTopic(topic, shards, config=kept), timeout)
+        _describe_topics(admin, [topic], timeout)
+
+
+def create_heartbeat_topic(admin: Any, topic: str, timeout: float = 15.0) -> None:
+    """Compacted: only the last number is needed, and that one always."""
+    if topic not in _topics(admin, timeout):
+        newest = {"cleanup.policy": "compact", "segment.ms": "600000", "segment.bytes": "10485760"}
+        _create(admin, NewTopic(topic, 1, config=newest), timeout)
         _describe_topics(admin, [topic], timeout)
 
 

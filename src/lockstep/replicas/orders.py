@@ -1,4 +1,4 @@
-"""The processes that make a run's order: generators for `liverobin`, leaders and coordination for `kazoo`.
+"""The processes that make a run's order: generators (`liverobin`, `inband`), leaders and coordination (`kazoo`).
 
 None of them is in a record's way to an output, and none matters alone: of the generators one publishes and the
 others watch, of the leaders one is elected, of the servers a majority is enough. The supervisor keeps them alive
@@ -13,7 +13,14 @@ from typing import Any
 from lockstep.coordination import membership
 from lockstep.coordination.membership import Member
 from lockstep.ports import free_ports
-from lockstep.replicas.layout import ProcessFolder, RunFolder, order_topic, read_json, write_json
+from lockstep.replicas.layout import (
+    ProcessFolder,
+    RunFolder,
+    heartbeat_topic,
+    order_topic,
+    read_json,
+    write_json,
+)
 from lockstep.replicas.manifest import Manifest
 from lockstep.replicas.settings import RunSettings
 from lockstep.replicas.supervisor import own_command
@@ -32,11 +39,12 @@ def commands(
     shards = [
         text
         for frozen, pipeline in zip(manifest.all_stages, stages, strict=True)
-        if frozen.order != "partition"
+        if frozen.has_order_topic
         for text in shards_of(frozen, pipeline)
     ]
+    hearts = _hearts(where, settings, manifest, stages)
     if not shards:
-        return {}
+        return hearts
     common = [
         *("--bootstrap-servers", settings.bootstrap_servers),
         *("--order-topic", order_topic(settings.name)),
@@ -45,17 +53,7 @@ def commands(
     ]
     if any(frozen.order == "kazoo" for frozen in manifest.all_stages):
         return _kazoo(where, settings, common)
-    period = [] if settings.period_ms is None else ["--period-ms", str(settings.period_ms)]
-    return {
-        f"generator-{rank + 1}": own_command(
-            "lockstep.order.generate",
-            *("--name", f"generator-{rank + 1}"),
-            *("--rank", str(rank)),
-            *period,
-            *common,
-        )
-        for rank in range(GENERATORS)
-    }
+    return {**_ranked("lockstep.order.generate", "generator", settings, common), **hearts}
 
 
 def shards_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
@@ -66,6 +64,40 @@ def shards_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
         for group in pipeline.groups
         for shard in range(group.shards(partitions))
     ]
+
+
+def _hearts(
+    where: RunFolder, settings: RunSettings, manifest: Manifest, stages: Sequence[Pipeline]
+) -> dict[str, Sequence[str]]:
+    """One pulse for all stage topics that are merged with heartbeats in band."""
+    queues = {
+        queue
+        for frozen, pipeline in zip(manifest.all_stages, stages, strict=True)
+        if frozen.order == "inband"
+        for group in pipeline.groups
+        for shard in range(group.shards(frozen.partitions))
+        for queue in group.queues(shard, frozen.partitions)
+    }
+    if not queues:
+        return {}
+    common = [
+        *("--bootstrap-servers", settings.bootstrap_servers),
+        *("--heartbeat-topic", heartbeat_topic(settings.name)),
+        *("--options", str(where.kafka_options)),
+        *("--into", ",".join(f"{topic}:{partition}" for topic, partition in sorted(queues))),
+    ]
+    return _ranked("lockstep.order.beat", "heart", settings, common)
+
+
+def _ranked(module: str, name: str, settings: RunSettings, common: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Several of a kind: the one of rank 0 works, the others watch."""
+    period = [] if settings.period_ms is None else ["--period-ms", str(settings.period_ms)]
+    return {
+        f"{name}-{rank + 1}": own_command(
+            module, *("--name", f"{name}-{rank + 1}"), *("--rank", str(rank)), *period, *common
+        )
+        for rank in range(GENERATORS)
+    }
 
 
 def said(where: RunFolder) -> dict[str, dict[str, Any]]:

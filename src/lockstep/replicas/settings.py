@@ -1,7 +1,7 @@
 """What a run was asked to do, as its supervisor hands it to every site (`run.json`)."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -9,7 +9,8 @@ from lockstep.errors import LockstepError, UsageError
 from lockstep.replicas.layout import check_name, write_json
 
 Engine = Literal["realtime", "microbatch", "auto"]
-Order = Literal["auto", "partition", "liverobin", "kazoo"]
+Order = Literal["auto", "partition", "liverobin", "kazoo", "inband"]
+ORDERS: tuple[str, ...] = get_args(Order)
 Policy = Literal["warn", "stop"]
 MAX_SITES = 16
 
@@ -26,7 +27,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     coordination: str | None = None
     """An ensemble for order `kazoo`, `host:port,host:port`; the run starts its own without it."""
     period_ms: float | None = None
-    """Between two cuts of order `liverobin`; the generators' own default without it."""
+    """Between two cuts of order `liverobin`, or heartbeats of `inband`; their own default without it."""
     master: str | None = None
     batch_ms: int | None = None
     options: dict[str, str] = {}
@@ -46,8 +47,13 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UsageError(f"a run has 1 to {MAX_SITES} sites, not {self.sites}")
         if self.engine not in ("realtime", "microbatch", "auto"):
             raise UsageError(f"no engine is called {self.engine!r}", hint="realtime, microbatch or auto")
-        if self.order not in ("auto", "partition", "liverobin", "kazoo"):
-            raise UsageError(f"no order is called {self.order!r}", hint="auto, partition, liverobin or kazoo")
+        if self.order not in ORDERS:
+            raise UsageError(f"no order is called {self.order!r}", hint=f"one of: {', '.join(ORDERS)}")
+        if self.order == "inband" and self.engine == "microbatch":
+            raise UsageError(
+                "order inband runs in real time only: where a batch ends would be known after it is read",
+                hint="use --order liverobin",
+            )
         if self.on_divergence not in ("warn", "stop"):
             raise UsageError(f"no policy is called {self.on_divergence!r}", hint="warn or stop")
         if self.batch_ms is not None and not 100 <= self.batch_ms <= 3_600_000:

@@ -14,6 +14,9 @@ from lockstep.replicas.settings import RunSettings
 from lockstep.spark.engine import EngineSettings, shard_count
 from lockstep.spark.pipeline import Pipeline, load_stages
 
+IN_BAND = "*"
+"""Instead of a place in an order topic, for the Java source."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -31,8 +34,10 @@ class Stage:
         return any(group.has_broadcast for group in self.pipeline.groups)
 
     def order_places(self, run: str) -> list[str]:
-        """For each input its place in the run's order topic; none under order `partition`."""
-        if self.manifest.order == "partition":
+        """For each input its place in the run's order topic, or that its queues hold heartbeats; else none."""
+        if self.manifest.order == "inband":
+            return [IN_BAND] * len(self.pipeline.groups)
+        if not self.manifest.has_order_topic:
             return []
         places, base = [], self.manifest.order_base
         for group in self.pipeline.groups:

@@ -19,7 +19,7 @@ from lockstep.order.trim import SiteProgress
 from lockstep.replicas.layout import write_json
 from lockstep.replicas.manifest import Manifest
 from lockstep.spark.pipeline import Pipeline
-from lockstep.spark.position import Place, Position, merge_place
+from lockstep.spark.position import InBandPlace, Place, Position, merge_place
 
 
 class Reader(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Reader(msgspec.Struct, frozen=True):
     """As Spark's offset names it."""
     shard: int
     order_partition: int | None
-    """None under order `partition`."""
+    """None where there is no order topic."""
     queues: tuple[tuple[str, int], ...]
 
 
@@ -102,7 +102,7 @@ def readers_of(manifest: Manifest, pipelines: Sequence[Pipeline]) -> Readers:
                     stage="" if frozen is manifest else pipeline.name,
                     input=group.spec(manifest.stage_topics),
                     shard=shard,
-                    order_partition=None if frozen.order == "partition" else base + shard,
+                    order_partition=base + shard if frozen.has_order_topic else None,
                     queues=group.queues(shard, frozen.partitions),
                 )
                 for shard in range(shards)
@@ -119,7 +119,7 @@ def plan(readers: Readers, sites: Sequence[SiteCheckpoints]) -> Plan:
         needs = _needs(reader, sites)
         if isinstance(needs, trim.Prefix) and reader.order_partition is not None:
             made.orders[reader.order_partition] = needs.position
-        before = () if needs is None else needs.inputs if isinstance(needs, trim.Prefix) else (needs,)
+        before = () if needs is None else needs.inputs if isinstance(needs, trim.Prefix) else needs
         for number, queue in enumerate(reader.queues):
             if queue[0] in readers.stage_topics:
                 if number < len(before):
@@ -131,10 +131,10 @@ def plan(readers: Readers, sites: Sequence[SiteCheckpoints]) -> Plan:
     return made
 
 
-def _needs(reader: Reader, sites: Sequence[SiteCheckpoints]) -> trim.Prefix | int | None:
+def _needs(reader: Reader, sites: Sequence[SiteCheckpoints]) -> trim.Prefix | tuple[int, ...] | None:
     """From where on a reader's inputs are needed; None: all of them."""
     progress: list[SiteProgress] = []
-    offsets: list[int | None] = []
+    offsets: list[tuple[int, ...] | None] = []
     for site in sites:
         at = [
             merge_place(one.positions[reader.shard])
@@ -142,15 +142,28 @@ def _needs(reader: Reader, sites: Sequence[SiteCheckpoints]) -> trim.Prefix | in
             if one.topic == reader.input and reader.shard in one.positions
         ]
         if reader.order_partition is None:
-            known = [place for place in at if isinstance(place, int)]
-            offsets.append(min(known) if known and not site.catching_up else None)
+            known = [one for one in map(_offsets, at) if one is not None]
+            offsets += known if known and not site.catching_up else [None]
         else:  # an input that the plan uses twice has two positions
             places: list[Place | None] = [place for place in at if isinstance(place, Place)]
             places = places or [None]
             progress += [SiteProgress(site.site, _position(one), site.catching_up) for one in places]
     if reader.order_partition is not None:
         return trim.prefix(progress)
-    return min((one for one in offsets if one is not None), default=None) if None not in offsets else None
+    sure = [one for one in offsets if one is not None]
+    if not sure or len(sure) < len(offsets):
+        return None
+    return tuple(min(queue) for queue in zip(*sure, strict=True))
+
+
+def _offsets(at: int | Place | InBandPlace) -> tuple[int, ...] | None:
+    """How far each queue is read, where no order topic is needed to say it."""
+    match at:
+        case int(offset):
+            return (offset,)
+        case InBandPlace(inputs=inputs):
+            return inputs
+    return None
 
 
 def _position(place: Place | None) -> MergePosition | None:

@@ -33,15 +33,24 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Queue and offset in turn."""
 
 
+class InBandPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a shard is whose queues hold heartbeats among their events: `io.lockstep.order.InBandPlace`."""
+
+    inputs: tuple[int, ...]
+    beats: tuple[int, ...]
+    next: int
+    sn: int
+
+
 class Deduplicated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A place in topics that all sites write to: `io.lockstep.order.Place.Deduplicated`."""
 
-    at: int | Place
+    at: int | Place | InBandPlace
     marks: tuple[dict[str, tuple[int, int]] | None, ...]
     """Of each queue, `shard/reducer` to the last that was accepted; None where a queue is not deduplicated."""
 
 
-Somewhere = int | Place | Deduplicated
+Somewhere = int | Place | InBandPlace | Deduplicated
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -56,7 +65,7 @@ class Position(msgspec.Struct, frozen=True):
         return {shard: upcoming(at) for shard, at in sorted(self.positions.items())}
 
 
-def merge_place(at: Somewhere) -> int | Place:
+def merge_place(at: Somewhere) -> int | Place | InBandPlace:
     """The place without what was accepted before it."""
     return at.at if isinstance(at, Deduplicated) else at
 
@@ -65,6 +74,8 @@ def upcoming(at: Somewhere) -> int:
     match merge_place(at):
         case Place(sn=sn, done=done):
             return sn + done
+        case InBandPlace(sn=sn):
+            return sn
         case int(offset):
             return offset
 
@@ -142,5 +153,11 @@ def _at(checkpoint: Path, batch: int) -> tuple[int, list[Position]] | None:
 
 def _place(fields: Any) -> Somewhere:
     if isinstance(fields, dict) and "marks" in fields:
-        return msgspec.convert(fields, Deduplicated)
-    return msgspec.convert(fields, int | Place)
+        marks = msgspec.convert(fields["marks"], tuple[dict[str, tuple[int, int]] | None, ...])
+        return Deduplicated(_alone(fields["at"]), marks)
+    return _alone(fields)
+
+
+def _alone(fields: Any) -> int | Place | InBandPlace:
+    in_band = isinstance(fields, dict) and "beats" in fields
+    return msgspec.convert(fields, InBandPlace) if in_band else msgspec.convert(fields, int | Place)

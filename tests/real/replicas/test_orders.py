@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import lockstep
 from lockstep.errors import UsageError
+from lockstep.order import inband
 from lockstep.order.merge import Input, Merge
 from lockstep.order.records import decode
 from lockstep.replicas.deduplicate import Marks
@@ -209,6 +210,55 @@ def test_a_killed_leader_is_replaced_and_the_order_goes_on(bootstrap_servers: st
     taken = [json.loads(m.value()) for m in scene.accepted(f"{scene.prefix}-pairs")]
     found = {row["n"] - 1: (row["taken"]["topic"].endswith("right"), row["taken"]["offset"]) for row in taken}
     assert found == {one.sn: (one.queue == 1, one.offset) for one in scene.order(0, queues=2)}
+
+
+def in_band(scene: Scene, topics: list[str]) -> list[tuple[str, int]]:
+    """The events of stage topics as the Python merge takes them, the first of each: topic and offset."""
+    merge = inband.InBandMerge([inband.QueuePosition(0, inband.Numbers())] * len(topics))
+    records = [scene.records(topic) for topic in topics]
+    for queue, messages in enumerate(records):
+        events = 0
+        for message in messages:
+            if message.headers():  # what a site writes twice takes two turns
+                merge.arrive(queue, message.offset(), inband.Event(events, b"%d" % message.offset()))
+                events += 1
+            else:
+                merge.arrive(queue, message.offset(), inband.decode(message.value()))
+    marks = [Marks() for _ in topics]
+    found = []
+    while (taken := merge.take()) is not None:
+        queue, item = taken
+        if isinstance(item, inband.Event):
+            message = records[queue][int(item.value)]
+            if marks[queue].accept(dict(message.headers())[IDENTITY_HEADER]):
+                found.append((topics[queue], message.offset()))
+    return found
+
+
+def test_heartbeats_among_the_events_order_stage_topics_though_sites_and_hearts_die(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    scene = Scene(bootstrap_servers, tmp_path, {"left": 1, "right": 1})
+    with scene.run("diamond.py", sites=2, order="inband") as job:
+        assert job.status()["order"] == "inband"
+        assert {name for name in job.status()["others"] if "heart" in name} == {"heart-1", "heart-2"}
+        for number in range(200):
+            scene.write(("left", "right")[number % 3 == 0], "k", str(number))
+            if number == 50:
+                kill(job, "heart-1")
+            if number == 100:
+                job.kill("site-1")
+        wait(lambda: len(scene.accepted(f"{scene.prefix}-pairs")) == 200)
+        wait(lambda: job.status()["sites"]["site-1"]["state"] == "running")
+        for number in range(20):
+            scene.write(("left", "right")[number % 2], "k", str(number))
+        wait(lambda: len(scene.accepted(f"{scene.prefix}-pairs")) == 220)
+        assert job.status()["divergence"] is None
+    rows = sorted(
+        (json.loads(m.value()) for m in scene.accepted(f"{scene.prefix}-pairs")), key=lambda r: r["n"]
+    )
+    said = [(row["taken"]["topic"], row["taken"]["offset"]) for row in rows]
+    assert said == in_band(scene, [f"{scene.prefix}-lefts", f"{scene.prefix}-rights"])
 
 
 def test_what_cannot_be_merged_is_refused_before_anything_starts(

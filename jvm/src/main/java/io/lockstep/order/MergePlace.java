@@ -81,13 +81,13 @@ public record MergePlace(
         return Long.hashCode(upcoming()) * 31 + Arrays.hashCode(inputs);
     }
 
-    private static void write(ArrayNode array, long[] values) {
+    static void write(ArrayNode array, long[] values) {
         for (long value : values) {
             array.add(value);
         }
     }
 
-    private static long[] read(JsonNode array) {
+    static long[] read(JsonNode array) {
         long[] values = new long[array.size()];
         for (int index = 0; index < values.length; index++) {
             values[index] = array.path(index).asLong(-1);

@@ -8,7 +8,7 @@ import io.lockstep.Settings;
 import java.io.Serializable;
 
 /** Where one shard is in its order: the same on every site. */
-public sealed interface Place extends Serializable permits Place.Offset, Place.Deduplicated, MergePlace {
+public sealed interface Place extends Serializable permits Place.Offset, Place.Deduplicated, MergePlace, InBandPlace {
     /** The {@code _sn} of the next input: of two places of one shard the later has the larger one. */
     long upcoming();
 
@@ -76,7 +76,7 @@ public sealed interface Place extends Serializable permits Place.Offset, Place.D
             return at == null || marks.length != queues ? null : new Deduplicated(at, marks);
         }
         if (merged) {
-            return MergePlace.parse(node, queues);
+            return node.has("beats") ? InBandPlace.parse(node, queues) : MergePlace.parse(node, queues);
         }
         return node.isIntegralNumber() && node.longValue() >= 0 ? new Offset(node.longValue()) : null;
     }

@@ -1,6 +1,7 @@
 package io.lockstep.source;
 
 import io.lockstep.LockstepException;
+import io.lockstep.order.InBandPlace;
 import io.lockstep.order.MergePlace;
 import io.lockstep.order.Place;
 import java.io.Serializable;
@@ -14,10 +15,13 @@ import org.apache.kafka.common.TopicPartition;
  * reads partition n of each topic, and of a broadcast one (with {@code !}) all partitions. A stage topic (with
  * {@code ~}) is written by all sites and deduplicated here. The Python twin is {@code lockstep.spark.inputs}.
  *
- * @param orderTopic holds the order, one partition per shard; empty for a topic alone, whose offsets are its order
+ * @param orderTopic holds the order, one partition per shard; empty for a topic alone, whose offsets are its order;
+ *     {@link #IN_BAND} where the queues hold heartbeats among their events
  * @param orderBase the partition of the first shard
  */
 record Group(String name, List<Member> members, String orderTopic, int orderBase) implements Serializable {
+    private static final String IN_BAND = "*";
+
     record Member(String topic, boolean broadcast, boolean stage) implements Serializable {}
 
     /** @param order {@code topic:partition of the first shard}, or empty */
@@ -56,6 +60,10 @@ record Group(String name, List<Member> members, String orderTopic, int orderBase
 
     boolean merged() {
         return !orderTopic.isEmpty();
+    }
+
+    boolean inBand() {
+        return orderTopic.equals(IN_BAND);
     }
 
     /** The name under which its progress is reported: a topic alone under its own. */
@@ -107,6 +115,9 @@ record Group(String name, List<Member> members, String orderTopic, int orderBase
 
     /** Where a shard begins whose queues begin at {@code origin}. */
     Place start(long[] origin) {
+        if (inBand()) {
+            return InBandPlace.start(origin);
+        }
         return merged() ? MergePlace.start(origin) : new Place.Offset(origin[0]);
     }
 }

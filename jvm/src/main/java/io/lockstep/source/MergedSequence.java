@@ -6,7 +6,6 @@ import io.lockstep.order.MergePlace;
 import io.lockstep.order.OrderRecord;
 import io.lockstep.order.Place;
 import java.time.Duration;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -18,38 +17,15 @@ import org.apache.kafka.common.TopicPartition;
 /**
  * Several queues in the order that an order topic gives: {@link Merge} says which queue is next, this fetches.
  *
- * <p>One consumer reads the order and the queues, so that one poll wakes up for any of them. A queue that has more in
- * hand than it needs is paused: memory does not grow with a backlog, and the queue that is waited for is never the
- * paused one.
+ * <p>One consumer reads the order and the queues, so that one poll wakes up for any of them.
  */
 final class MergedSequence extends Sequence {
-    private static final int MOST_RECORDS = 8_000;
-    private static final long MOST_BYTES = 4 << 20;
     private static final int MOST_ORDERS = 2_000;
-
-    private static final class Queue {
-        final TopicPartition partition;
-        final ArrayDeque<ConsumerRecord<byte[], byte[]>> records = new ArrayDeque<>();
-        long bytes;
-        boolean paused;
-
-        Queue(TopicPartition partition) {
-            this.partition = partition;
-        }
-
-        boolean full() {
-            return records.size() >= MOST_RECORDS || bytes >= MOST_BYTES;
-        }
-
-        boolean low() {
-            return records.size() < MOST_RECORDS / 2 && bytes < MOST_BYTES / 2;
-        }
-    }
 
     private final Group group;
     private final int shard;
     private final TopicPartition order;
-    private final Queue[] queues;
+    private final QueueBuffer[] queues;
     private boolean orderPaused;
     private boolean placed;
     private Merge merge;
@@ -60,7 +36,9 @@ final class MergedSequence extends Sequence {
         this.group = shard.group();
         this.shard = shard.shard();
         this.order = shard.group().order(shard.shard());
-        this.queues = shard.queues().stream().map(Queue::new).toArray(Queue[]::new);
+        this.queues = shard.queues().stream()
+                .map(queue -> new QueueBuffer(consumer, queue))
+                .toArray(QueueBuffer[]::new);
     }
 
     @Override
@@ -69,16 +47,16 @@ final class MergedSequence extends Sequence {
         while (!reached(until)) {
             int from = merge.peek();
             if (placed && from >= 0) {
-                Queue queue = queues[from];
+                QueueBuffer queue = queues[from];
                 long wanted = merge.offset();
-                ConsumerRecord<byte[], byte[]> head = queue.records.peek();
+                ConsumerRecord<byte[], byte[]> head = queue.peek();
                 if (head != null || consumer.position(queue.partition) > wanted) {
                     sn = merge.upcoming();
                     boolean counts = merge.take();
                     if (head == null || head.offset() > wanted) {
                         continue; // a hole: markers and compaction leave them
                     }
-                    take(queue);
+                    queue.take();
                     if (counts) {
                         return head;
                     }
@@ -138,26 +116,13 @@ final class MergedSequence extends Sequence {
             return;
         }
         for (int index = 0; index < queues.length; index++) {
-            queues[index].records.clear();
-            queues[index].bytes = 0;
-            queues[index].paused = false;
-            consumer.seek(queues[index].partition, merge.input(index));
+            queues[index].seek(merge.input(index));
         }
-        consumer.resume(inputs());
         placed = true;
     }
 
     private List<TopicPartition> inputs() {
         return Arrays.stream(queues).map(queue -> queue.partition).toList();
-    }
-
-    private void take(Queue queue) {
-        ConsumerRecord<byte[], byte[]> record = queue.records.poll();
-        queue.bytes -= size(record);
-        if (queue.paused && queue.low()) {
-            queue.paused = false;
-            consumer.resume(List.of(queue.partition));
-        }
     }
 
     private void poll(long patienceMs) {
@@ -179,35 +144,15 @@ final class MergedSequence extends Sequence {
             orderPaused = true;
             consumer.pause(List.of(order));
         }
-        for (Queue queue : queues) {
-            for (ConsumerRecord<byte[], byte[]> record : records.records(queue.partition)) {
-                queue.records.add(record);
-                queue.bytes += size(record);
-            }
-            if (!queue.paused && queue.full()) {
-                queue.paused = true;
-                consumer.pause(List.of(queue.partition));
-            }
+        for (QueueBuffer queue : queues) {
+            queue.add(records.records(queue.partition));
         }
         report();
     }
 
     @Override
     void report() {
-        long behind = 0;
-        for (Queue queue : queues) {
-            long more = behind(queue.partition);
-            if (more < 0) {
-                behind = -1;
-                break;
-            }
-            behind += more + queue.records.size();
-        }
-        Progress.read(group.reported(), shard, merge.upcoming(), behind);
-    }
-
-    private static long size(ConsumerRecord<byte[], byte[]> record) {
-        return 200L + Math.max(0, record.serializedKeySize()) + Math.max(0, record.serializedValueSize());
+        Progress.read(group.reported(), shard, merge.upcoming(), QueueBuffer.behind(queues));
     }
 
     private static List<TopicPartition> everything(Shard shard) {

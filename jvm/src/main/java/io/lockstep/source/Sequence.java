@@ -28,11 +28,16 @@ abstract class Sequence {
 
     static Sequence take(Shard shard) {
         Sequence pooled = POOL.remove(shard.key());
-        Sequence sequence = pooled != null
-                ? pooled
-                : shard.group().merged() ? new MergedSequence(shard) : new PartitionSequence(shard);
+        Sequence sequence = pooled != null ? pooled : open(shard);
         sequence.seek(shard.from() instanceof Place.Deduplicated place ? place.at() : shard.from());
         return sequence;
+    }
+
+    private static Sequence open(Shard shard) {
+        if (shard.group().inBand()) {
+            return new InBandSequence(shard);
+        }
+        return shard.group().merged() ? new MergedSequence(shard) : new PartitionSequence(shard);
     }
 
     /**

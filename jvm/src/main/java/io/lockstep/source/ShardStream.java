@@ -27,6 +27,7 @@ import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
  */
 public final class ShardStream implements MicroBatchStream, SupportsAdmissionControl, SupportsRealTimeMode {
     private static final String PARTITION = "partition";
+    private static final String IN_BAND = "inband";
 
     private final Group group;
     private final String order;
@@ -39,9 +40,9 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
     public ShardStream(Settings settings, String checkpoint) {
         group = Group.parse(settings.required("topic"), settings.text("orderTopic", ""));
         order = settings.text("order", PARTITION);
-        if (!List.of(PARTITION, "liverobin", "kazoo").contains(order)) {
+        if (!List.of(PARTITION, "liverobin", "kazoo", IN_BAND).contains(order)) {
             throw new LockstepException(
-                    "this source cannot follow order \"" + order + "\"", "use partition, liverobin or kazoo");
+                    "this source cannot follow order \"" + order + "\"", "use partition, liverobin, kazoo or inband");
         }
         if (!settings.flag("failOnDataLoss", true)) {
             throw new LockstepException(
@@ -89,6 +90,10 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
         if (realTime) {
             look();
             return start;
+        }
+        if (group.inBand()) {
+            throw new LockstepException(
+                    "a batch of order inband has no end that is known before it is read", "use order liverobin");
         }
         int have = ((Position) start).seal;
         int number = run.admit(source, have);

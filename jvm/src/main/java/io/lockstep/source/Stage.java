@@ -56,6 +56,11 @@ final class Stage {
         return identity != null && queue.accept(identity.value());
     }
 
+    /** Whether a site wrote it: heartbeats and what others wrote by mistake have no identity. */
+    static boolean isOutput(ConsumerRecord<byte[], byte[]> record) {
+        return record.headers().lastHeader(IDENTITY) != null;
+    }
+
     /** The place with what was accepted before it. */
     Place place(Place at) {
         if (marks.isEmpty()) {
