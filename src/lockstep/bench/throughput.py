@@ -14,7 +14,7 @@ from lockstep.bench.sides import LockstepSide
 from lockstep.errors import LockstepError
 
 RATE = 42_000
-WARM_SECONDS = 15.0
+WARM_SECONDS = 40.0
 """Of the same load: a pause before the figures would count as a frontier that stands."""
 
 
