@@ -2,6 +2,10 @@
 
 The load alternates between the topics; the pipeline counts per key. Replicas that read in different orders would
 number their inputs differently, and the deduplicated output would lack some: so "lost" tells of the order too.
+
+Plain Spark runs twice: as it comes, which the bars compare with, and tuned, with the shuffle's waiting time that
+our sites have (2 ms, where Spark has 50). Against the tuned one an order shows what it costs: a look at the inputs,
+an append and a fetch. All sides have batches of 5 s: at longer ones a 99th percentile does not see the boundaries.
 Besides: how fast the source alone merges a backlog, and what generators and leaders cost when nothing comes in.
 """
 
@@ -21,16 +25,16 @@ from lockstep.bench.sides import LockstepSide, PlainSide, Side
 from lockstep.log.broker import Broker
 from lockstep.observe.percentiles import median, quantiles
 from lockstep.replicas.settings import Order
-from lockstep.spark.engine import REALTIME_BATCH_MS
 
 RATE = max(RATES)
 TOPICS = 2
-SIDES = ("plain", "liverobin-1", "kazoo-1", "liverobin-2", "kazoo-2")
+BATCH_MS = 5_000
+SIDES = ("plain", "tuned", "liverobin-1", "kazoo-1", "liverobin-2", "kazoo-2")
 WARM_UP_SECONDS = {True: 40.0, False: 60.0}
-WINDOW_SECONDS = {True: 65.0, False: 130.0}
-"""Longer than a batch, so that every side meets at least one boundary."""
+WINDOW_SECONDS = {True: 40.0, False: 120.0}
 ROUNDS = {True: 1, False: 5}
 IDLE_SECONDS = {True: 20.0, False: 60.0}
+OVER_PLAIN = {"p50": 1.5, "p99": 0.5}
 P50_LIMIT_MS = {"liverobin": 9.0, "kazoo": 10.0}
 
 
@@ -66,7 +70,7 @@ def run(quick: bool, console: Console) -> Report:
     }
     report.figures["settings"] = {
         "rate": RATE,
-        "batch_ms": REALTIME_BATCH_MS,
+        "batch_ms": BATCH_MS,
         "topics": TOPICS,
         "window_seconds": WINDOW_SECONDS[quick],
         "rounds": ROUNDS[quick],
@@ -77,18 +81,13 @@ def run(quick: bool, console: Console) -> Report:
     report.figures["merge"] = merge
     for order, limit in P50_LIMIT_MS.items():
         report.bar(f"{order}, 1 site: p50", figures[f"{order}-1"]["p50"], "<=", limit, "ms")
-        report.bar(
-            f"{order}, 2 sites: p50 over plain",
-            figures[f"{order}-2"]["p50"] / figures["plain"]["p50"],
-            "<=",
-            1.5,
-        )
-        report.bar(
-            f"{order}, 2 sites: p99 over plain",
-            figures[f"{order}-2"]["p99"] / figures["plain"]["p99"],
-            "<=",
-            0.5,
-        )
+        for mark, limit in OVER_PLAIN.items():
+            ratio = {side: figures[f"{order}-2"][mark] / figures[side][mark] for side in ("plain", "tuned")}
+            report.bar(f"{order}, 2 sites: {mark} over plain Spark as it comes", ratio["plain"], "<=", limit)
+            report.figures.setdefault("over_tuned", {})[f"{order} {mark}"] = round(ratio["tuned"], 2)
+            console.print(
+                f"{order}, 2 sites: {mark} over plain Spark with our shuffle setting: {ratio['tuned']:.2f}"
+            )
         report.bar(f"{order}: cores of its processes when idle", idle[order], "<=", 0.05)
     report.bar("the source alone, one shard on one core", merge["one_shard"], ">=", 150_000, "records/s")
     report.bar("two shards on two cores over one on one", merge["two_shards"] / merge["one_shard"], ">=", 1.7)
@@ -100,11 +99,21 @@ def plot(report: Report, folder: Path) -> list[Path]:
 
 
 def _side(name: str, unique: str, bootstrap_servers: str, folder: Path) -> Side:
-    if name == "plain":
-        return PlainSide(unique, bootstrap_servers, folder, REALTIME_BATCH_MS, topics=TOPICS)
+    if name in ("plain", "tuned"):
+        return PlainSide(
+            unique, bootstrap_servers, folder, BATCH_MS, topics=TOPICS, as_it_comes=name == "plain"
+        )
     order, _, sites = name.partition("-")
     chosen: Order = "kazoo" if order == "kazoo" else "liverobin"
-    return LockstepSide(unique, bootstrap_servers, folder, sites=int(sites), topics=TOPICS, order=chosen)
+    return LockstepSide(
+        unique,
+        bootstrap_servers,
+        folder,
+        sites=int(sites),
+        topics=TOPICS,
+        order=chosen,
+        batch_ms=BATCH_MS,
+    )
 
 
 def _idle_cost(side: LockstepSide, seconds: float) -> float:

@@ -151,15 +151,28 @@ class PlainSide(Side):
     """Plain Spark. Killed and started again at once on its checkpoint, it is passive replication."""
 
     def __init__(
-        self, name: str, bootstrap_servers: str, folder: Path, batch_ms: int, *, topics: int = 1
+        self,
+        name: str,
+        bootstrap_servers: str,
+        folder: Path,
+        batch_ms: int,
+        *,
+        topics: int = 1,
+        as_it_comes: bool = False,
     ) -> None:
         super().__init__(name, bootstrap_servers, folder, topics=topics)
         self._batch_ms = batch_ms
+        self._as_it_comes = as_it_comes
         self._consumer = plain_consumer(bootstrap_servers, self.sink)
 
     def launch(self) -> None:
         self._process = plain_spark.start(
-            self.bootstrap_servers, self.source, self.sink, self.folder, self._batch_ms
+            self.bootstrap_servers,
+            self.source,
+            self.sink,
+            self.folder,
+            self._batch_ms,
+            as_it_comes=self._as_it_comes,
         )
 
     def end(self) -> None:
