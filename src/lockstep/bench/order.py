@@ -4,8 +4,8 @@ The load alternates between the topics; the pipeline counts per key. Replicas th
 number their inputs differently, and the deduplicated output would lack some: so "lost" tells of the order too.
 
 Plain Spark runs twice: as it comes, which the bars compare with, and tuned, with the shuffle's waiting time that
-our sites have (2 ms, where Spark has 50). Against the tuned one an order shows what it costs: a look at the inputs,
-an append and a fetch. All sides have batches of 5 s: at longer ones a 99th percentile does not see the boundaries.
+our sites have (2 ms, where Spark has 50). Against the tuned one an order shows what it costs: a look at the
+inputs, an append and a fetch. All sides have batches of 5 s: at longer ones a 99th percentile sees no boundary.
 Besides: how fast the source alone merges a backlog, and what generators and leaders cost when nothing comes in.
 """
 

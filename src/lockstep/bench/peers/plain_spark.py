@@ -15,7 +15,6 @@ from subprocess import Popen
 
 from lockstep import process
 
-
 _AS_IT_COMES = {"spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "50"}
 """Spark's default."""
 
