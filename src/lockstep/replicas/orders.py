@@ -7,7 +7,7 @@ serves them all.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from lockstep.coordination import membership
@@ -33,7 +33,7 @@ def commands(
         text
         for frozen, pipeline in zip(manifest.all_stages, stages, strict=True)
         if frozen.order != "partition"
-        for text in shards_of(frozen, pipeline)
+        for text in shards_of(frozen, pipeline, manifest.stage_topics)
     ]
     if not shards:
         return {}
@@ -51,6 +51,7 @@ def commands(
             "lockstep.order.generate",
             *("--name", f"generator-{rank + 1}"),
             *("--rank", str(rank)),
+            *("--trimmed", str(where.trimmed)),
             *period,
             *common,
         )
@@ -58,14 +59,20 @@ def commands(
     }
 
 
-def shards_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
-    """The shards of a stage as generators and leaders take them: `topic:partition@start,...`."""
+def shards_of(manifest: Manifest, pipeline: Pipeline, stage_topics: Collection[str] = ()) -> list[str]:
+    """The shards of a stage as generators and leaders take them: `topic:partition@start+,...`."""
     partitions, origins = manifest.partitions, manifest.origins
-    return [
-        ",".join(f"{topic}:{n}@{origins[topic][n]}" for topic, n in group.queues(shard, partitions))
-        for group in pipeline.groups
-        for shard in range(group.shards(partitions))
-    ]
+    found = []
+    for group in pipeline.groups:
+        growing = group.growing(manifest.order, partitions, stage_topics)
+        found += [
+            ",".join(
+                f"{topic}:{n}@{origins[topic][n]}" + "+" * (topic in growing)
+                for topic, n in group.queues(shard, partitions)
+            )
+            for shard in range(group.shards(partitions))
+        ]
+    return found
 
 
 def said(where: RunFolder) -> dict[str, dict[str, Any]]:
