@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as Plain
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import lockstep
@@ -67,7 +67,7 @@ class Scene:
         try:
             found = []
             for partition in range(len(consumer.list_topics(topic, 10).topics[topic].partitions)):
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)
+                low, high = watermarks(consumer, TopicPartition(topic, partition))
                 consumer.assign([TopicPartition(topic, partition, low)])
                 while low < high:
                     message = consumer.poll(10)
@@ -102,6 +102,19 @@ class Scene:
             if message.partition() == shard:
                 merge.follow(message.offset(), decode(message.value()))
         return merge.take(1_000_000)
+
+
+def watermarks(consumer: Any, place: TopicPartition, seconds: float = 30.0) -> tuple[int, int]:
+    """The broker of a machine that is overloaded loses its partitions for a moment."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, 10)
+            return low, high
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 def wait(condition: Any, seconds: float = 90.0) -> None:
