@@ -8,8 +8,9 @@ import pytest
 from lockstep.errors import LockstepError, UsageError
 from lockstep.replicas.client_options import client_options
 from lockstep.replicas.layout import check_name
-from lockstep.replicas.manifest import VERSION, InputTopic, Manifest, OutputTopic, check
+from lockstep.replicas.manifest import VERSION, InputTopic, Manifest, OutputTopic, check, growing
 from lockstep.replicas.settings import RunSettings, parse_options
+from lockstep.spark.inputs import Input, broadcast
 
 FROZEN = Manifest(
     version=VERSION,
@@ -50,6 +51,44 @@ def test_a_changed_run_is_refused(change: dict[str, object], message: str) -> No
     with pytest.raises(LockstepError, match=message) as caught:
         check(FROZEN, msgspec.structs.replace(FROZEN, **change))
     assert caught.value.hint
+
+
+def merged(left: int, right: int, *, order: str = "liverobin") -> Manifest:
+    inputs = (InputTopic("left", left, "id-1"), InputTopic("right", right, "id-2"))
+    return msgspec.structs.replace(FROZEN, inputs=inputs, order=order)
+
+
+@pytest.mark.parametrize("declared", [("left", "right"), "left"])
+def test_a_run_goes_on_when_partitions_were_added_to_an_input_of_one_shard(declared: object) -> None:
+    groups = [Input.declare(declared), Input.declare("right")]  # type: ignore[arg-type]
+    grows = growing(merged(1, 1), [groups])
+    assert grows == {"left", "right"}
+    check(merged(1, 1), merged(1, 3), grows)
+    recreated = (InputTopic("left", 2, "id-9"), InputTopic("right", 1, "id-2"))
+    with pytest.raises(LockstepError, match="deleted and created anew"):
+        check(merged(1, 1), msgspec.structs.replace(merged(1, 1), inputs=recreated), grows)
+    with pytest.raises(LockstepError, match="left has 1 partitions; the run froze them at 2"):
+        check(merged(2, 1), merged(1, 1), grows)
+
+
+@pytest.mark.parametrize(
+    ("began", "groups"),
+    [
+        (merged(2, 2), [Input.declare(("left", "right"))]),
+        (merged(1, 1, order="kazoo"), [Input.declare(("left", "right"))]),
+        (merged(1, 1, order="partition"), [Input.declare("left"), Input.declare("right")]),
+        (merged(1, 1), [Input.declare(("left", broadcast("right")))]),
+        (merged(1, 1), [Input.declare(("left", "right")), Input.declare(("left", broadcast("right")))]),
+    ],
+)
+def test_where_a_key_could_move_to_another_shard_added_partitions_are_refused(
+    began: Manifest, groups: list[Input]
+) -> None:
+    grows = growing(began, [groups])
+    assert "right" not in grows
+    later = merged(began.inputs[0].partitions, 9, order=began.order)
+    with pytest.raises(LockstepError, match="right has 9 partitions; the run froze them at"):
+        check(began, later, grows)
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from lockstep.log.memory import MemoryLog
+from lockstep.order.growth import Trimmed, read_trimmed
 from lockstep.replicas.layout import RunFolder, write_json
 from lockstep.replicas.manifest import InputTopic, Manifest, OutputTopic
 from lockstep.replicas.settings import RunSettings
@@ -206,5 +207,28 @@ def test_a_site_of_old_that_comes_back_is_not_left_with_a_place_that_is_gone(sto
         await run.watch.step(run.settings)
         assert await run.first() == (50, 25)
         assert position.committed(run.folder.site("site-3").checkpoint) is None, "it will take a copy"
+
+    story(tell)
+
+
+def test_what_was_added_before_the_beginning_of_the_order_topic_is_noted_before_anything_is_deleted(
+    story,
+) -> None:  # type: ignore[no-untyped-def]
+    async def tell(run: Run) -> None:
+        for order_offset, added in ((20, ()), (30, (("events", 1),)), (40, (("events", 1), ("events", 2)))):
+            at = msgspec.structs.replace(
+                place(order_offset, inputs=(0,) * (2 + len(added))), added=added, skips=()
+            )
+            made = plan(
+                READERS, [SiteCheckpoints("site-1", {"tag": [Position("events+rules!", -1, {0: at})]})]
+            )
+            assert made.orders[0].added == added
+            await run.watch._delete("r.order", made)
+            noted = {0: Trimmed(order_offset, added)} if added else {}
+            assert read_trimmed(run.folder.trimmed) == noted
+        await run.watch._delete(
+            "r.order", Plan({0: msgspec.structs.replace(made.orders[0], order_offset=35)})
+        )
+        assert read_trimmed(run.folder.trimmed) == noted, "it never goes back"
 
     story(tell)

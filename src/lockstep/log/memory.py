@@ -57,6 +57,11 @@ class MemoryStore:
         del self._topics[topic]
         self._changed()
 
+    def add_partitions_now(self, topic: str, total: int) -> None:
+        """As Kafka does on request: partitions can be added, never taken away."""
+        found = self._topic(topic).partitions
+        found += [_Partition() for _ in range(total - len(found))]
+
     def partitions_now(self, topic: str) -> int:
         return len(self._topic(topic).partitions)
 

@@ -4,9 +4,9 @@
         --shard in-a:0@17,in-b:0@4 --shard in-a:1@23,in-b:1@0
 
 Shard n of the order topic merges the n-th `--shard`'s inputs; `@` names the offset at which the run began (0 if it
-is left out). Start several processes with ranks 0, 1, 2: none of them is a single point of failure
-(`liverobin.py`). The process holds nothing that matters: kill it at any time. What it has to say, it says as lines
-of JSON (`report.py`).
+is left out), and a `+` behind it says that the shard takes in what is added to that topic (`growth.py`). Start
+several processes with ranks 0, 1, 2: none of them is a single point of failure (`liverobin.py`). The process holds
+nothing that matters: kill it at any time. What it has to say, it says as lines of JSON (`report.py`).
 """
 
 import argparse
@@ -14,6 +14,8 @@ import asyncio
 import gc
 import sys
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 import uvloop
 
@@ -22,10 +24,11 @@ from lockstep.log.interface import Log
 from lockstep.log.kafka import KafkaLog
 from lockstep.log.options import read_options
 from lockstep.observe.logger import configure, get_logger
+from lockstep.order.growth import Growth
 from lockstep.order.inputs import EndOffsets, Shard, ShardHost
 from lockstep.order.liverobin import Generator
 from lockstep.order.pace import IDLE
-from lockstep.order.report import report_growth, report_void
+from lockstep.order.report import report_void
 
 logger = get_logger(__name__)
 
@@ -42,6 +45,7 @@ async def generate(
     rank: int,
     period: float,
     idle: float = IDLE,
+    trimmed: Path | None = None,
 ) -> None:
     """Run the generators until cancelled, or until one of them fails."""
     ends = EndOffsets(log, shards, fresh=period / 2)
@@ -57,26 +61,45 @@ async def generate(
             period=period,
             idle=idle,
             order_offset=max(first.get(number, 0), last.get(number, 0) - RECALLED),
+            growing=shard.growing,
         )
         for number, shard in enumerate(shards)
     ]
+    growth = Growth(
+        name,
+        log,
+        order_topic,
+        shards,
+        tell=lambda number, grown: hosts[number].tell(grown),
+        trimmed=trimmed,
+    )
     hosts = [
-        ShardHost(machine, node=f"{name}/{number}", log=log, shard=shards[number], ends=ends)
+        ShardHost(
+            machine,
+            node=f"{name}/{number}",
+            log=log,
+            shard=shards[number],
+            ends=ends,
+            deliver=partial(growth.delivered, number),
+        )
         for number, machine in enumerate(machines)
     ]
+    looking: asyncio.Future[None] | None = None
     beside = asyncio.gather(
         ends.watch(),
         report_void(name, lambda: sum(machine.void for machine in machines)),
-        report_growth(name, log, shards),
     )
     try:
         for one in hosts:
             await one.host.start()
+        looking = asyncio.ensure_future(growth.watch())
         await log.ready(order_topic)
         gc.freeze()
         await asyncio.gather(*(one.host.ended() for one in hosts))
     finally:
         beside.cancel()
+        if looking is not None:
+            looking.cancel()
         for one in hosts:
             await one.stop()
 
@@ -97,6 +120,9 @@ def main() -> None:
     parser.add_argument(
         "--options", type=read_options, default={}, help="a file with librdkafka options as JSON"
     )
+    parser.add_argument(
+        "--trimmed", type=Path, help="a file that says what was added before the topic was trimmed"
+    )
     arguments = parser.parse_args()
     configure()
 
@@ -110,6 +136,7 @@ def main() -> None:
                 rank=arguments.rank,
                 period=arguments.period_ms / 1000,
                 idle=arguments.idle_ms / 1000,
+                trimmed=arguments.trimmed,
             )
 
     try:

@@ -1,7 +1,8 @@
 """The inputs of a shard, as the processes that make its order see them: which they are, and where they end.
 
 A shard is written `topic:partition@start,topic:partition@start`: its queues in the order of their numbers, each
-with the offset at which the run began (0 if it is left out). Every process of a run must be given the same.
+with the offset at which the run began (0 if it is left out). A `+` behind it says that the topic may grow: what is
+added to it belongs to this shard. Every process of a run must be given the same.
 """
 
 import asyncio
@@ -10,17 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.errors import LockstepError, UsageError
-from lockstep.log.interface import Log
+from lockstep.log.interface import Log, Reader
 from lockstep.observe.logger import get_logger
-from lockstep.order.liverobin import AskEnds, Ends
+from lockstep.order.liverobin import Admitted, AskEnds, Ends
 from lockstep.order.pace import CALM
+from lockstep.order.records import MAX_QUEUES, Queue
 from lockstep.protocol.host import Host
-from lockstep.protocol.machine import Machine
+from lockstep.protocol.machine import LogRecord, Machine
 
 logger = get_logger(__name__)
 
-Queue = tuple[str, int]
-MAX_QUEUES = 1000
 _ANSWER_SECONDS = 0.25
 """After this time a partition counts as one that cannot be asked."""
 _SHRUNK_LOOKS = 100
@@ -35,19 +35,24 @@ class Shard:
 
     queues: tuple[Queue, ...]
     starts: tuple[int, ...]
+    growing: frozenset[Queue] = frozenset()
+    """Those whose topics may grow."""
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """`topic:partition@start,...`; `@start` may be left out."""
+        """`topic:partition@start+,...`; `@start` and `+` may be left out."""
         queues: list[Queue] = []
         starts: list[int] = []
+        growing: set[str] = set()
         for part in text.split(","):
-            place, at, start = part.partition("@")
+            place, at, start = part.removesuffix("+").partition("@")
             topic, _, partition = place.rpartition(":")
             if not topic or not _is_number(partition) or (at and not _is_number(start)):
                 raise UsageError(
                     f"{part!r} names no input", hint="write topic:partition or topic:partition@start"
                 )
+            if part.endswith("+"):
+                growing.add(topic)
             queues.append((topic, int(partition)))
             starts.append(int(start) if at else 0)
         if len(set(queues)) < len(queues):
@@ -58,11 +63,11 @@ class Shard:
             raise UsageError(
                 f"a shard of {len(queues)} inputs", hint=f"at most {MAX_QUEUES}: make more shards"
             )
-        return cls(tuple(queues), tuple(starts))
+        return cls(tuple(queues), tuple(starts), frozenset(one for one in queues if one[0] in growing))
 
     def __str__(self) -> str:
         return ",".join(
-            f"{topic}:{partition}@{start}"
+            f"{topic}:{partition}@{start}" + "+" * ((topic, partition) in self.growing)
             for (topic, partition), start in zip(self.queues, self.starts, strict=True)
         )
 
@@ -93,9 +98,21 @@ class EndOffsets:
         self._behind: dict[Queue, int] = {}
         self._calm = asyncio.Event()
         self._woken: list[Callable[[], None]] = []
+        self._following: asyncio.Future[Any] | None = None
 
-    def known(self, shard: Shard) -> Ends:
-        return Ends(tuple(self._known.get(queue) for queue in shard.queues))
+    def known(self, shard: Shard, added: Sequence[Queue] = ()) -> Ends:
+        """Where the queues of a shard end, and those that were `added` to it."""
+        return Ends(
+            tuple(self._known.get(queue) for queue in shard.queues),
+            tuple((*queue, self._known[queue]) for queue in added if queue in self._known),
+        )
+
+    def add(self, queues: Sequence[Queue]) -> None:
+        """Look at these too from now on."""
+        self._places = sorted({*self._places, *queues})
+        self._calm.clear()
+        if self._following is not None:
+            self._following.cancel()
 
     @property
     def rests(self) -> bool:
@@ -127,21 +144,35 @@ class EndOffsets:
         async with self._log.reader() as reader:
             while True:
                 await self._calm.wait()
+                places = self._places
                 try:
-                    for place in self._places:
+                    for place in places:
                         await reader.subscribe(*place, self._known[place])
-                    while not (records := await reader.next(1)):
-                        pass
-                    for record in records:
+                    for record in await self._first(reader):
                         self._learn({(record.topic, record.partition): record.offset + 1})
                 except LockstepError as error:
                     logger.debug("cannot follow the inputs while they rest: %s", error)
                     await asyncio.sleep(CALM)
                 finally:
-                    for place in self._places:
+                    for place in places:
                         await reader.unsubscribe(*place)
                 for call in self._woken:
                     call()
+
+    async def _first(self, reader: Reader) -> list[LogRecord]:
+        """The first records that come in, or none when there are more inputs to follow than before."""
+        while self._calm.is_set():
+            self._following = asyncio.ensure_future(reader.next(1))
+            try:
+                await asyncio.wait([self._following])
+                if self._following.cancelled():
+                    return []
+                if records := self._following.result():
+                    return list(records)
+            finally:
+                self._following.cancel()
+                self._following = None
+        return []
 
     # Coroutines and tasks would cost more than all the rest: a look is made hundreds of times a second.
 
@@ -220,6 +251,7 @@ class ShardHost:
         self._ends = ends
         self._deliver = deliver
         self._is_asking = False
+        self._added: list[Queue] = []
         ends.on_wake(self._tell_ends)
         self.host = Host(machine, node=node, log=log, deliver=self._delivered)
 
@@ -231,6 +263,9 @@ class ShardHost:
         await self.host.stop()
 
     def _delivered(self, item: Any) -> None:
+        if isinstance(item, Admitted):
+            self._added += item.queues
+            self._ends.add(item.queues)
         if not isinstance(item, AskEnds):
             if self._deliver is not None:
                 self._deliver(item)
@@ -243,7 +278,7 @@ class ShardHost:
         self._tell_ends()
 
     def _tell_ends(self) -> None:
-        self.tell(self._ends.known(self._shard))
+        self.tell(self._ends.known(self._shard, self._added))
 
 
 def _is_number(text: str) -> bool:

@@ -4,7 +4,8 @@
 hands out the next inputs as (queue, offset, `_sn`), as far as the order reaches. The caller fetches the
 record at that offset, waiting for it if it has not arrived. For cuts, the sequence equals Algorithm 1's on
 queues that have a heartbeat at each cut (`algorithm1.py`, the oracle in the tests); the `next` pointer goes
-on across cycles. For orders, it is what the leader said.
+on across cycles. A queue that a cut adds takes part from that cut's cycle on, and begins at offset 0. For orders,
+the sequence is what the leader said.
 
 The `Position` is all that a replica must remember to go on: it is the Spark offset of the shard.
 """
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 import msgspec
 
 from lockstep.order.acceptance import Acceptance
-from lockstep.order.records import Cut, Order, OrderRecord
+from lockstep.order.records import Cut, Order, OrderRecord, Queue
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -42,6 +43,8 @@ class Position(msgspec.Struct, frozen=True):
     version: int
     skips: tuple[tuple[int, int], ...] = ()
     """Skips that were announced and not met yet."""
+    added: tuple[Queue, ...] = ()
+    """The queues behind those that the run began with: `inputs` and `ends` have them too."""
 
     @property
     def upcoming(self) -> int:
@@ -50,14 +53,14 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Merge:
-    """One shard at one replica."""
+    """One shard at one replica. `growing`: those of its queues whose topics may grow."""
 
     acceptance_class: type[Acceptance] = Acceptance
 
-    def __init__(self, starts: tuple[int, ...]) -> None:
+    def __init__(self, starts: tuple[int, ...], growing: frozenset[Queue] = frozenset()) -> None:
         self.inputs = list(starts)
         self.sn = 0
-        self.accepted = self.acceptance_class(len(starts), ends=starts)
+        self.accepted = self.acceptance_class(len(starts), ends=starts, growing=growing)
         self._next = 0
         self._pending: deque[tuple[int, Acceptance, Cut | Order]] = deque()
         self._read = 0
@@ -66,12 +69,18 @@ class Merge:
         self._ahead = 0
 
     @classmethod
-    def at(cls, position: Position) -> "Merge":
+    def at(cls, position: Position, growing: frozenset[Queue] = frozenset()) -> "Merge":
         """A merge that goes on at `position`: feed it the order topic from `position.order_offset` on."""
         merge = cls(position.inputs)
         merge.sn = position.sn
         merge.accepted = cls.acceptance_class(
-            len(position.inputs), position.ends, position.epoch, position.version, set(position.skips)
+            len(position.inputs) - len(position.added),
+            position.ends,
+            position.epoch,
+            position.version,
+            set(position.skips),
+            growing=growing,
+            added=position.added,
         )
         merge._next = position.next
         merge._read = position.order_offset
@@ -129,6 +138,7 @@ class Merge:
         self._current = self._anchored(order_offset, before)
         match record:
             case Cut(ends=ends):
+                self.inputs += [0] * (len(ends) - len(self.inputs))  # a partition that was added begins there
                 self._plan = self._interleave([end - at for end, at in zip(ends, self.inputs, strict=True)])
             case Order(runs=runs):
                 self._plan = (queue for queue, count in runs for _ in range(count))
@@ -144,6 +154,7 @@ class Merge:
             epoch=before.epoch,
             version=before.version,
             skips=tuple(sorted(skip for skip in before.skipped if skip[1] >= self.inputs[skip[0]])),
+            added=before.added,
         )
 
     def _interleave(self, counts: list[int]) -> Iterator[int]:

@@ -7,10 +7,11 @@ import msgspec
 
 from lockstep.order.acceptance import Acceptance
 from lockstep.order.kazoo import Orderer
+from lockstep.order.liverobin import Grown
 from lockstep.order.merge import Input, Merge, Position
-from lockstep.order.records import Cut, Order, OrderRecord
+from lockstep.order.records import Cut, Order, OrderRecord, Queue
 from lockstep.order.replica import Replica
-from lockstep.protocol.machine import Deliver, Effects, Message, NodeId, Send
+from lockstep.protocol.machine import ClientId, Deliver, Effects, LogRecord, Message, NodeId, Send
 
 
 class CutAsIs(Acceptance):
@@ -18,7 +19,7 @@ class CutAsIs(Acceptance):
 
     def _decide(self, record: OrderRecord | None) -> OrderRecord | None:
         match record:
-            case Cut(ends=ends) if len(ends) == self.queues and ends != self.ends:
+            case Cut(ends=ends, added=self.added) if len(ends) == len(self.ends) and ends != self.ends:
                 self.ends = ends
                 return record
         return super()._decide(record)
@@ -66,8 +67,8 @@ class MergeNextReset(Merge):
     """Planted: `next` is the first queue again after a restart."""
 
     @classmethod
-    def at(cls, position: Position) -> "Merge":
-        return super().at(msgspec.structs.replace(position, next=0))
+    def at(cls, position: Position, growing: frozenset[Queue] = frozenset()) -> "Merge":
+        return super().at(msgspec.structs.replace(position, next=0), growing)
 
 
 class ReplicaCutAsIs(Replica):
@@ -98,6 +99,28 @@ class ReplicaByArrival(Replica):
                 merge.sn += 1
 
 
+class ReplicaGrownByArrival(Replica):
+    """Planted: a queue takes part from when its partition was found here, not from the cut that admits it."""
+
+    def on_command(self, client: ClientId, request: int, command: Message) -> Effects:
+        accepted = self._merge.accepted
+        if not isinstance(command, Grown) or self._merge._pending:
+            return ()
+        found = tuple(queue for queue in command.queues if queue not in accepted.added)
+        accepted.added += found
+        accepted.ends += (0,) * len(found)
+        self._merge.inputs += [0] * len(found)
+        return tuple(self._admit())
+
+    def on_record(self, record: LogRecord) -> Effects:
+        accepted = self._merge.accepted
+        if (queue := (record.topic, record.partition)) in accepted.added:
+            ends = list(accepted.ends)
+            ends[accepted.queues + accepted.added.index(queue)] = record.offset + 1
+            self._merge.follow(self._merge._read - 1, Cut(tuple(ends), added=accepted.added))
+        return super().on_record(record)
+
+
 class ReplicaTold(Replica):
     """Planted: the leader's own replica follows an order before it has been read back."""
 
@@ -125,11 +148,13 @@ class OrdererTelling(Orderer):
                 yield Send("site-1", self._in_flight)
 
 
+GROWING = ("grown-by-arrival",)
 TRIMMING = ("trimmed-too-far", "position-forgotten")
 REPLICAS: dict[str, type[Replica]] = {
     "cut-not-monotone": ReplicaCutAsIs,
     "tie-by-arrival": ReplicaByArrival,
     "next-reset": ReplicaNextReset,
+    "grown-by-arrival": ReplicaGrownByArrival,
     "published-twice": ReplicaNoVersions,
     "zombie-append": ReplicaAnyEpoch,
     "before-read-back": ReplicaTold,

@@ -2,7 +2,7 @@
 
 The order topic has one partition per shard. Each record is a small JSON object, so that the Java source, the
 Python machines and a person with a console consumer read the same thing. A **queue** is one input partition
-of the shard, named by its index in the shard's declaration.
+of the shard, named by its index in the shard's declaration; behind those come the partitions that cuts added.
 
 What a reader accepts depends on the prefix of the partition alone, never on time or on who reads it: see
 `Acceptance` in `acceptance.py`.
@@ -17,14 +17,27 @@ from lockstep.errors import LockstepError
 LIMIT = 1_000_000
 """No order record is larger than this many bytes: a reader refuses what a stranger could make it hold."""
 
+MAX_QUEUES = 1000
+"""A shard has at most so many queues, with those that were added."""
+
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Topic: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[a-zA-Z0-9._-]{1,249}\Z")]
+Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Queue: TypeAlias = tuple[str, int]
+"""The topic and the partition that a queue is."""
 
 
-class Cut(msgspec.Struct, frozen=True, tag_field="is", tag="cut", forbid_unknown_fields=True):
-    """LiveRobin (section V): a heartbeat stands in each queue right before offset `ends[queue]`."""
+class Cut(
+    msgspec.Struct, frozen=True, tag_field="is", tag="cut", forbid_unknown_fields=True, omit_defaults=True
+):
+    """LiveRobin (section V): a heartbeat stands in each queue right before offset `ends[queue]`.
+
+    `added`: the queues behind those that the run began with, in the order of their numbers.
+    """
 
     ends: tuple[Number, ...]
     by: str = ""
+    added: tuple[tuple[Topic, Partition], ...] = ()
 
 
 class Claim(msgspec.Struct, frozen=True, tag_field="is", tag="claim", forbid_unknown_fields=True):

@@ -5,7 +5,8 @@ Whoever supervises it keeps the lines in its log and shows the last of each kind
 - `elected`, `leading`, `following`, `deposed`: how leaders change (`lead.py`);
 - `void`: how many records of the order topic did not count. A few come from take-overs and from several
   generators; many mean that somebody else writes to the topic;
-- `grown`: a topic has partitions that no shard reads.
+- `grown`: a topic has partitions that no shard reads;
+- `admitted`: partitions that were added to an input are read from now on (`growth.py`).
 """
 
 import asyncio
@@ -23,7 +24,8 @@ from lockstep.order.inputs import Shard
 logger = get_logger(__name__)
 
 _VOID_SECONDS = 1.0
-_GROWN_SECONDS = 10.0
+LOOK_SECONDS = 10.0
+"""Between two looks for partitions that no shard reads."""
 
 
 def say(what: str, **more: object) -> None:
@@ -52,10 +54,15 @@ async def report_growth(name: str, log: Log, shards: Sequence[Shard]) -> None:
             except LockstepError as error:
                 logger.debug("cannot ask for the partitions of %s: %s", topic, error)
                 continue
-            if unread and said.get(topic) != unread:
-                said[topic] = unread
-                say("grown", name=name, topic=topic, unread=unread, hint=GROWN_HINT)
-        await asyncio.sleep(_GROWN_SECONDS)
+            say_unread(name, topic, unread, said)
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def say_unread(name: str, topic: str, unread: list[int], said: dict[str, list[int]]) -> None:
+    """Say it once; `said` remembers."""
+    if unread and said.get(topic) != unread:
+        said[topic] = unread
+        say("grown", name=name, topic=topic, unread=unread, hint=GROWN_HINT)
 
 
 GROWN_HINT = (

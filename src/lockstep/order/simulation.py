@@ -3,7 +3,8 @@
 Promises: one sequence at all replicas and over all their restarts, nothing lost, nothing repeated, and
 progress once faults stop. In some runs several nodes die for good: f of f + 1 sites, and of those that make the
 order all but one (section III claims that f > 1 needs nothing else). In some the order topic is trimmed again and
-again. The planted bugs are in `planted.py`.
+again. In some of LiveRobin's, partitions are added to inputs, and each generator finds them in its own time and
+order. The planted bugs are in `planted.py`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,10 +13,12 @@ from typing import ClassVar
 
 import msgspec
 
+from lockstep.order.growth import Trimmed
 from lockstep.order.kazoo import Depose, Deposed, Elected, Orderer, by_priority, in_slices, in_turn
-from lockstep.order.liverobin import AskEnds, Ends, Generator
+from lockstep.order.liverobin import Admitted, AskEnds, AskGrown, Ends, Generator, Grown
 from lockstep.order.merge import Input, Position
-from lockstep.order.planted import ORDERERS, REPLICAS, TRIMMING
+from lockstep.order.planted import GROWING, ORDERERS, REPLICAS, TRIMMING
+from lockstep.order.records import Queue
 from lockstep.order.replica import Replica
 from lockstep.order.trim import Prefix, SiteProgress, prefix
 from lockstep.protocol.machine import (
@@ -47,12 +50,19 @@ class Hosted(Machine):
     """Hosts an order-making machine in the simulation: answers what it asks its host for."""
 
     def __init__(
-        self, node: NodeId, inner: Machine, ends: Callable[[], Ends], depose: Callable[[int], None]
+        self,
+        node: NodeId,
+        inner: Machine,
+        ends: Callable[[Sequence[Queue]], Ends],
+        depose: Callable[[int], None],
+        grown: Callable[[], Grown],
     ) -> None:
         self._node = node
         self._inner = inner
         self._ends = ends
         self._depose = depose
+        self._grown = grown
+        self._added: list[Queue] = []
 
     def on_start(self, durable: Sequence[Message]) -> Effects:
         return self._answer(self._inner.on_start(durable))
@@ -76,13 +86,52 @@ class Hosted(Machine):
         for effect in effects:
             match effect:
                 case Deliver(item=AskEnds()):
-                    yield Send(self._node, self._ends())
+                    yield Send(self._node, self._ends(self._added))
+                case Deliver(item=AskGrown()):
+                    yield Send(self._node, self._grown())
+                case Deliver(item=Admitted(queues=queues)):
+                    self._added += queues
                 case Deliver(item=Depose(epoch=epoch)):
                     self._depose(epoch)
                 case Reply():
                     pass  # the host's own question: nobody waits for an answer here
                 case _:
                     yield effect
+
+
+class Named(Machine):
+    """Hosts a replica: tells which partition each input is of, for numbers of queues could mean different ones."""
+
+    def __init__(self, inner: Replica) -> None:
+        self._inner = inner
+
+    def on_start(self, durable: Sequence[Message]) -> Effects:
+        return self._name(self._inner.on_start(durable))
+
+    def on_message(self, sender: NodeId, message: Message) -> Effects:
+        return self._name(self._inner.on_message(sender, message))
+
+    def on_record(self, record: LogRecord) -> Effects:
+        return self._name(self._inner.on_record(record))
+
+    def on_command(self, client: ClientId, request: int, command: Message) -> Effects:
+        return self._name(self._inner.on_command(client, request, command))
+
+    def _name(self, effects: Effects) -> Effects:
+        for effect in effects:
+            match effect:
+                case Deliver(item=Input() as one):
+                    yield Deliver(Taken(self._inner.queues[one.queue], one.offset, one.sn))
+                case _:
+                    yield effect
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """An input that a site consumed, with the partition that its queue is."""
+
+    queue: Queue
+    offset: int
+    sn: int
 
 
 class OrderScenario(Scenario):
@@ -110,6 +159,8 @@ class OrderScenario(Scenario):
         self.base: Position | None = None
         """Where the order topic begins, once it was trimmed."""
         self.appended = 0
+        self.extra: list[Queue] = []
+        """Partitions that were added since the run began."""
 
     @property
     def survivors(self) -> list[NodeId]:
@@ -121,10 +172,26 @@ class OrderScenario(Scenario):
         if node in self.sites:
             return self.replica()
         maker = self.maker(node, self.maker_nodes.index(node))
-        return Hosted(node, maker, self.ends, self.complain)
+        return Hosted(node, maker, self.ends, self.complain, self.grown)
 
     def replica(self) -> Machine:
-        return REPLICAS.get(self.bug or "", Replica)(ORDER, 0, self.queues)
+        kind = REPLICAS.get(self.bug or "", Replica)
+        return Named(kind(ORDER, 0, self.queues, growing=self.growing))
+
+    @property
+    def growing(self) -> frozenset[Queue]:
+        """Those queues whose topics may grow."""
+        return frozenset()
+
+    def grown(self) -> Grown:
+        """What a look for added partitions says: now and then not all of them, and in any order."""
+        assert self.world is not None
+        found = list(self.extra)
+        if self.world.now < self.calm_at:
+            found = self.rng.sample(found, self.rng.randint(0, len(found)))
+        base = self.base
+        known = Trimmed(0, ()) if base is None else Trimmed(base.order_offset, base.added)
+        return Grown(tuple(found), known.order_offset, known.added)
 
     def complain(self, epoch: int) -> None:
         """A maker says that the leader of `epoch` is silent."""
@@ -136,29 +203,31 @@ class OrderScenario(Scenario):
     def starts(self) -> tuple[int, ...]:
         return (0,) * len(self.queues)
 
-    def ends(self) -> Ends:
+    def ends(self, added: Sequence[Queue]) -> Ends:
         """What a query of the end offsets says: now and then one partition cannot be asked."""
         assert self.world is not None
         log = self.world.log
         if not log.available:
             return Ends((None,) * len(self.queues))
         return Ends(
-            tuple(
-                None if self.rng.random() < 0.02 else log.end(topic, partition)
-                for topic, partition in self.queues
-            )
+            tuple(None if self.rng.random() < 0.02 else log.end(*queue) for queue in self.queues),
+            tuple((*queue, log.end(*queue)) for queue in added if self.rng.random() > 0.02),
         )
 
     def begin(self, world: World) -> None:
         super().begin(world)
-        for queue in range(len(self.queues)):
-            # Idle, steady and bursty inputs in one run.
-            pace = int(self.rng.choice((2, 10, 50)) * MILLISECOND)
-            world.after(self.rng.randint(1, 50 * MILLISECOND), self._grow, queue, pace)
+        for queue in self.queues:
+            self.feed(queue)
         for node in self.doomed:
             world.at(self.rng.randint(1, self.calm_at), self._die, node)
         if self.trims:
             world.after(self.rng.randint(1, 200 * MILLISECOND), self._trim)
+
+    def feed(self, queue: Queue) -> None:
+        """Idle, steady and bursty inputs in one run."""
+        assert self.world is not None
+        pace = int(self.rng.choice((2, 10, 50)) * MILLISECOND)
+        self.world.after(self.rng.randint(1, 50 * MILLISECOND), self._grow, queue, pace)
 
     def _trim(self) -> None:
         """Delete what no site needs any more, now and then; a site that is dead for good needs nothing."""
@@ -185,14 +254,13 @@ class OrderScenario(Scenario):
         self.dead.add(node)
         self.world.crash(node)
 
-    def _grow(self, queue: int, pace: int) -> None:
+    def _grow(self, queue: Queue, pace: int) -> None:
         world = self.world
         assert world is not None
         if world.now > self.calm_at or self.appended > 400:
             return
-        topic, partition = self.queues[queue]
         for _ in range(self.rng.choice((1, 1, 1, 5))):
-            world.append_to_log(topic, partition, b"input")
+            world.append_to_log(*queue, b"input")
             self.appended += 1
         world.after(self.rng.randint(1, 2 * pace), self._grow, queue, pace)
 
@@ -217,11 +285,11 @@ class OrderScenario(Scenario):
                 yield Violation(NOTHING_LOST, f"{site} never delivers all {self.appended} inputs")
 
     def _one_sequence(self, sequences: Iterable[Deliveries]) -> Iterator[Violation]:
-        by_number: dict[int, tuple[int, int]] = {}
-        by_input: dict[tuple[int, int], int] = {}
+        by_number: dict[int, tuple[Queue, int]] = {}
+        by_input: dict[tuple[Queue, int], int] = {}
         for sequence in sequences:
             for delivered in sequence.deliveries:
-                item: Input = delivered.item
+                item: Taken = delivered.item
                 name = (item.queue, item.offset)
                 if by_number.setdefault(item.sn, name) != name:
                     yield Violation(
@@ -241,15 +309,46 @@ class OrderScenario(Scenario):
 
 
 class LiveRobin(OrderScenario):
-    """Cuts by three generators of different rank."""
+    """Cuts by three generators of different rank. In some runs up to three partitions are added to inputs."""
 
     title = "LiveRobin: cuts and a deterministic merge, generators die"
     makers = "generator"
-    bugs = ("cut-not-monotone", "tie-by-arrival", "next-reset", "trimmed-too-far")
+    bugs = ("cut-not-monotone", "tie-by-arrival", "next-reset", "trimmed-too-far", "grown-by-arrival")
+
+    def __init__(self, rng: Random, bug: str | None = None) -> None:
+        super().__init__(rng, bug)
+        self.additions = rng.randint(1, 3) if rng.random() < 0.4 or bug in GROWING else 0
+
+    @property
+    def growing(self) -> frozenset[Queue]:
+        return frozenset(self.queues)
 
     def maker(self, node: NodeId, rank: int) -> Machine:
         offset = self.base.order_offset if self.base is not None else 0
-        return Generator(node, ORDER, 0, self.starts, rank=rank, order_offset=offset)
+        return Generator(node, ORDER, 0, self.starts, rank=rank, order_offset=offset, growing=self.growing)
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        for _ in range(self.additions):
+            world.at(self.rng.randint(1, self.calm_at // 2), self._add)
+        if self.additions:
+            for node in (*self.maker_nodes, *(self.sites if self.bug in GROWING else ())):
+                world.after(self.rng.randint(1, 100 * MILLISECOND), self._discover, node)
+
+    def _add(self) -> None:
+        topic, _ = self.rng.choice(self.queues)
+        queue = (topic, 1 + sum(topic == name for name, _ in self.extra))
+        self.extra.append(queue)
+        self.feed(queue)
+
+    def _discover(self, node: NodeId) -> None:
+        """A node looks for partitions that were added: each in its own time."""
+        world = self.world
+        assert world is not None
+        if self.extra and world.nodes[node].up and node not in self.dead:
+            world.command(node, "growth", 0, self.grown())
+        pause = 10 if node in self.sites else 100
+        world.after(self.rng.randint(1, pause * MILLISECOND), self._discover, node)
 
 
 class KaZoo(OrderScenario):

@@ -17,8 +17,8 @@ from lockstep.coordination.client import Client
 from lockstep.coordination.errors import BadVersion, NoNode
 from lockstep.errors import LockstepError
 from lockstep.log.interface import Log
-from lockstep.order.inputs import Queue
 from lockstep.order.merge import Position
+from lockstep.order.records import Queue
 from lockstep.order.trim import Prefix, SiteProgress, prefix
 
 ROOT = "/lockstep/orders"

@@ -266,6 +266,7 @@ def freeze(
     frozen = Manifest.read(where.manifest)
     described: list[Manifest] = []
     shards = 0
+    began = frozen.all_stages if frozen is not None and len(frozen.all_stages) == len(stages) else None
     for number, pipeline in enumerate(stages):
         last = number == len(stages) - 1
         one = manifests.describe(
@@ -283,14 +284,14 @@ def freeze(
             create_inputs=create_inputs and frozen is None,
         )
         described.append(msgspec.structs.replace(one, order_base=shards))
-        if one.has_order_topic:
-            shards += sum(group.shards(one.partitions) for group in pipeline.groups)
-        else:
-            for group in pipeline.groups:
-                group.shards(one.partitions)
+        # A run has the shards that it began with, whatever was added to its topics.
+        partitions = {**one.partitions, **(began[number].partitions if began is not None else {})}
+        found = sum(group.shards(partitions) for group in pipeline.groups)
+        shards += found if one.has_order_topic else 0
     now = msgspec.structs.replace(described[-1], stages=tuple(described[:-1]))
     if frozen is not None:
-        manifests.check(frozen, now)
+        grows = manifests.growing(frozen, [pipeline.groups for pipeline in stages]) if began else ()
+        manifests.check(frozen, now, grows)
         return frozen
     for one in now.all_stages:
         manifests.refuse_used_output(settings.bootstrap_servers, options, one.output)

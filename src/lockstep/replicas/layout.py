@@ -96,6 +96,11 @@ class RunFolder:
         """Who reads which topic of the run, for whoever trims them."""
         return self.path / "readers.json"
 
+    @property
+    def trimmed(self) -> Path:
+        """Which partitions had been added to inputs where the order topic begins, once it was trimmed."""
+        return self.path / "trimmed.json"
+
     def others(self) -> "list[ProcessFolder]":
         """Digests and what makes the order, as far as there are any."""
         found = [*self.path.glob("digest*"), *(self.path / "orders").glob("*")]

@@ -206,8 +206,20 @@ def earliest(admin: Any, topic: str, partitions: int, timeout: float = 15.0) -> 
     return tuple(found[partition].offset for partition in range(partitions))
 
 
-def check(frozen: Manifest, now: Manifest) -> None:
-    """Raise unless a run that was started as `frozen` can go on as `now`."""
+def growing(manifest: Manifest, pipelines: Sequence[Sequence[Input]]) -> frozenset[str]:
+    """The topics that may have got partitions since: whoever reads them takes those in. By stage, its inputs."""
+    takes: set[str] = set()
+    refuses: set[str] = set()
+    for stage, groups in zip(manifest.all_stages, pipelines, strict=True):
+        for group in groups:
+            found = group.growing(stage.order, stage.partitions, manifest.stage_topics)
+            takes |= found
+            refuses.update(topic for topic in group.topics if topic not in found)
+    return frozenset(takes - refuses)
+
+
+def check(frozen: Manifest, now: Manifest, growing: Collection[str] = ()) -> None:
+    """Raise unless a run that was started as `frozen` can go on as `now`. `growing`: see there."""
     another = "give this run another --name, or remove its folder to start over"
     if frozen.version != now.version:
         raise LockstepError(f"run {frozen.run} was made by another version of Lockstep", hint=another)
@@ -226,9 +238,9 @@ def check(frozen: Manifest, now: Manifest) -> None:
     if len(frozen.stages) != len(now.stages):
         raise LockstepError(f"run {frozen.run} has other stages", hint=another)
     for earlier, later in zip(frozen.stages, now.stages, strict=True):
-        check(earlier, later)
+        check(earlier, later, growing)
     for before, after in zip(frozen.inputs, now.inputs, strict=False):
-        _check_input(before, after, another)
+        _check_input(before, after, another, grows=before.topic in growing)
     if [topic.topic for topic in frozen.inputs] != [topic.topic for topic in now.inputs]:
         raise LockstepError(f"run {frozen.run} reads other topics", hint=another)
     if frozen.output.topic != now.output.topic:
@@ -319,12 +331,14 @@ def _watermarks(consumer: Any, place: TopicPartition, timeout: float = 10.0) -> 
         time.sleep(0.05)
 
 
-def _check_input(before: InputTopic, after: InputTopic, another: str) -> None:
+def _check_input(before: InputTopic, after: InputTopic, another: str, *, grows: bool) -> None:
     if before.topic == after.topic and before.topic_id != after.topic_id:
         raise LockstepError(
             f"input topic {before.topic} was deleted and created anew: its positions mean other records now",
             hint=another,
         )
+    if grows and before.partitions < after.partitions:
+        return
     if before.topic == after.topic and before.partitions != after.partitions:
         raise LockstepError(
             f"input topic {before.topic} has {after.partitions} partitions; "

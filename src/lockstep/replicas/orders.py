@@ -7,7 +7,7 @@ serves them all.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from lockstep.coordination import membership
@@ -40,7 +40,7 @@ def commands(
         text
         for frozen, pipeline in zip(manifest.all_stages, stages, strict=True)
         if frozen.has_order_topic
-        for text in shards_of(frozen, pipeline)
+        for text in shards_of(frozen, pipeline, manifest.stage_topics)
     ]
     hearts = _hearts(where, settings, manifest, stages)
     if not shards:
@@ -53,17 +53,24 @@ def commands(
     ]
     if any(frozen.order == "kazoo" for frozen in manifest.all_stages):
         return _kazoo(where, settings, common)
-    return {**_ranked("lockstep.order.generate", "generator", settings, common), **hearts}
+    generating = [*common, *("--trimmed", str(where.trimmed))]
+    return {**_ranked("lockstep.order.generate", "generator", settings, generating), **hearts}
 
 
-def shards_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
-    """The shards of a stage as generators and leaders take them: `topic:partition@start,...`."""
+def shards_of(manifest: Manifest, pipeline: Pipeline, stage_topics: Collection[str] = ()) -> list[str]:
+    """The shards of a stage as generators and leaders take them: `topic:partition@start+,...`."""
     partitions, origins = manifest.partitions, manifest.origins
-    return [
-        ",".join(f"{topic}:{n}@{origins[topic][n]}" for topic, n in group.queues(shard, partitions))
-        for group in pipeline.groups
-        for shard in range(group.shards(partitions))
-    ]
+    found = []
+    for group in pipeline.groups:
+        growing = group.growing(manifest.order, partitions, stage_topics)
+        found += [
+            ",".join(
+                f"{topic}:{n}@{origins[topic][n]}" + "+" * (topic in growing)
+                for topic, n in group.queues(shard, partitions)
+            )
+            for shard in range(group.shards(partitions))
+        ]
+    return found
 
 
 def _hearts(

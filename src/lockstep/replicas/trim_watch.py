@@ -8,7 +8,8 @@ nothing while a site has no checkpoint, starts, or catches up. In order:
 2. Sites that the run no longer has would find their place deleted when they come back: their checkpoints are
    removed, and they will join with a copy of another one's (`join.py`).
 3. Under KaZoo, remember the position in the coordination service for leaders that start later
-   (`order/trimming.py`).
+   (`order/trimming.py`). Under LiveRobin, note which partitions were added before it, for generators that start
+   later (`order/growth.py`).
 4. Delete. Whatever fails is tried again the next time; it may die at any moment.
 """
 
@@ -24,12 +25,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from lockstep.coordination.client import Client
 from lockstep.errors import LockstepError
 from lockstep.log.interface import Log
 from lockstep.log.kafka import KafkaLog
 from lockstep.log.options import read_options
 from lockstep.observe import logger as logs
+from lockstep.order.growth import Trimmed, read_trimmed
 from lockstep.order.trimming import remember
 from lockstep.replicas import orders
 from lockstep.replicas.layout import RunFolder, order_topic, write_json
@@ -93,9 +97,17 @@ class TrimWatch:
             for partition, position in due.orders.items():
                 if client is not None:
                     await remember(client, topic, partition, position)
+                if position.added:
+                    self._note(partition, Trimmed(position.order_offset, position.added))
                 await self._trim(topic, partition, position.order_offset)
         for (stage_topic, partition), before in due.topics.items():
             await self._trim(stage_topic, partition, before)
+
+    def _note(self, partition: int, trimmed: Trimmed) -> None:
+        noted = read_trimmed(self._run.trimmed)
+        before = noted.get(partition)
+        if before is None or before.order_offset < trimmed.order_offset:
+            write_json(self._run.trimmed, msgspec.to_builtins({**noted, partition: trimmed}, str_keys=True))
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[Client | None]:

@@ -94,3 +94,5 @@ class LogAccess:
             self._world.give(node, node.machine.on_record, record)
             if not node.up or self._world.stopped:
                 return
+            if node.subscriptions[topic, partition] != record.offset + 1:
+                return  # the machine has just moved its subscription

@@ -90,6 +90,18 @@ class Input:
             )
         return max(counts.values(), default=1)
 
+    def growing(
+        self, order: str, partitions: Mapping[str, int], stage_topics: Collection[str]
+    ) -> frozenset[str]:
+        """The topics to which partitions may be added while a run goes on, given what it began with.
+
+        With one shard all records pass through it, so a key that moves to a new partition keeps one order. With
+        more, a key's state would be on one shard and its new inputs on another.
+        """
+        if order != "liverobin" or self.shards(partitions) != 1:
+            return frozenset()
+        return frozenset(one for one in self.members if isinstance(one, str) and one not in stage_topics)
+
     def queues(self, shard: int, partitions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         """The (topic, partition) pairs that a shard merges, in the order of their queue numbers."""
         return tuple(

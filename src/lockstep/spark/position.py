@@ -31,6 +31,8 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     skips: tuple[int, ...] = ()
     """Queue and offset in turn."""
+    added: tuple[tuple[str, int], ...] = ()
+    """The queues behind those that the run began with; left out where there are none."""
 
 
 class InBandPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,7 +83,7 @@ def upcoming(at: Somewhere) -> int:
 
 
 def encode(position: Position) -> str:
-    shards = {str(shard): msgspec.to_builtins(at) for shard, at in sorted(position.positions.items())}
+    shards = {str(shard): _fields(at) for shard, at in sorted(position.positions.items())}
     fields = {
         "version": VERSION,
         "order": position.order,
@@ -149,6 +151,14 @@ def _at(checkpoint: Path, batch: int) -> tuple[int, list[Position]] | None:
     except FileNotFoundError:  # purged, or not copied
         return None
     return batch, [decode(line) for line in lines[2:] if line.startswith("{")]
+
+
+def _fields(at: Somewhere) -> Any:
+    fields: Any = msgspec.to_builtins(at)
+    place = merge_place(at)
+    if isinstance(place, Place) and not place.added:
+        del (fields["at"] if isinstance(at, Deduplicated) else fields)["added"]
+    return fields
 
 
 def _place(fields: Any) -> Somewhere:

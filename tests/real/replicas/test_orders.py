@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as Plain
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import lockstep
 from lockstep.errors import UsageError
 from lockstep.order import inband
 from lockstep.order.merge import Input, Merge
-from lockstep.order.records import decode
+from lockstep.order.records import Queue, decode
 from lockstep.replicas.deduplicate import Marks
 from lockstep.replicas.job import Job
 from lockstep.spark.identity import IDENTITY_HEADER
@@ -57,8 +57,8 @@ class Scene:
             **more,
         )
 
-    def write(self, topic: str, key: str | None, value: str) -> None:
-        self._producer.produce(f"{self.prefix}-{topic}", value, key)
+    def write(self, topic: str, key: str | None, value: str, partition: int = -1) -> None:
+        self._producer.produce(f"{self.prefix}-{topic}", value, key, partition=partition)
         self._producer.flush()
         self.written[topic] += 1
 
@@ -68,7 +68,7 @@ class Scene:
         try:
             found = []
             for partition in range(len(consumer.list_topics(topic, 10).topics[topic].partitions)):
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)
+                low, high = watermarks(consumer, TopicPartition(topic, partition))
                 consumer.assign([TopicPartition(topic, partition, low)])
                 while low < high:
                     message = consumer.poll(10)
@@ -88,13 +88,34 @@ class Scene:
             if marks.setdefault(message.partition(), Marks()).accept(dict(message.headers())[IDENTITY_HEADER])
         ]
 
-    def order(self, shard: int, queues: int) -> list[Input]:
+    def grow(self, topic: str, partitions: int) -> None:
+        name = f"{self.prefix}-{topic}"
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_partitions([NewPartitions(name, partitions)])[name].result(20)
+        wait(lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == partitions)
+        # A producer that has sent to the topic looks for new partitions only now and then.
+        self._producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
+
+    def order(self, shard: int, queues: int, growing: frozenset[Queue] = frozenset()) -> list[Input]:
         """What the Python merge makes of the run's order topic."""
-        merge = Merge((0,) * queues)
+        merge = Merge((0,) * queues, growing)
         for message in self.records(f"{self.prefix}.order"):
             if message.partition() == shard:
                 merge.follow(message.offset(), decode(message.value()))
         return merge.take(1_000_000)
+
+
+def watermarks(consumer: Any, place: TopicPartition, seconds: float = 30.0) -> tuple[int, int]:
+    """The broker of a machine that is overloaded loses its partitions for a moment."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, 10)
+            return low, high
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 def wait(condition: Any, seconds: float = 90.0) -> None:
@@ -259,6 +280,48 @@ def test_heartbeats_among_the_events_order_stage_topics_though_sites_and_hearts_
     )
     said = [(row["taken"]["topic"], row["taken"]["offset"]) for row in rows]
     assert said == in_band(scene, [f"{scene.prefix}-lefts", f"{scene.prefix}-rights"])
+
+
+def test_partitions_that_are_added_to_an_input_are_read_by_the_run_and_after_its_restart(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    scene = Scene(bootstrap_servers, tmp_path, {"left": 1, "right": 1})
+    output = f"{scene.prefix}-pairs"
+
+    def write(first: int, count: int, *right: int) -> None:
+        for number in range(first, first + count):
+            scene.write("left", "k", str(number), 0)
+            for partition in right:
+                scene.write("right", "k", str(number), partition)
+
+    def taken() -> list[dict[str, Any]]:
+        return [json.loads(m.value()) for m in scene.accepted(output)]
+
+    with scene.run("pair.py", sites=2) as job:
+        write(0, 20, 0)
+        wait(lambda: len(taken()) == 40)
+        scene.grow("right", 3)
+        write(20, 20, 0, 1, 2)
+        wait(lambda: len(taken()) == 120)
+        job.kill("site-1")
+        kill(job, "generator-1")
+        write(40, 20, 0, 1, 2)
+        wait(lambda: len(taken()) == 200)
+        wait(lambda: job.status()["sites"]["site-1"]["state"] == "running")
+        assert job.status()["divergence"] is None
+    with scene.run("pair.py", sites=2) as job:  # the whole run, with what was added
+        write(60, 10, 2, 1)
+        wait(lambda: len(taken()) == 230)
+        assert job.status()["divergence"] is None
+    growing = frozenset({(f"{scene.prefix}-left", 0), (f"{scene.prefix}-right", 0)})
+    due = scene.order(0, 2, growing)
+    assert len(due) == 230
+    rows = taken()
+    assert [row["n"] for row in rows] == list(range(1, 231)), "each once, none repeated"
+    offsets = {one.sn: (one.queue != 0, one.offset) for one in due}
+    assert {
+        row["n"] - 1: (row["taken"]["topic"].endswith("right"), row["taken"]["offset"]) for row in rows
+    } == offsets
 
 
 def test_what_cannot_be_merged_is_refused_before_anything_starts(

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -36,9 +43,7 @@ class Bench:
         self.folder = folder
         self.name = f"run-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random", "linger.ms": 0}
-        )
+        self._producer = self._new_producer()
         self.queries: list[StreamingQuery] = []
 
     def topic(self, name: str, partitions: int = PARTITIONS, **config: str) -> str:
@@ -46,6 +51,16 @@ class Bench:
         for future in self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
             future.result(10)
         return topic
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(10)
+        wait(lambda: len(self.admin.list_topics(topic, timeout=10).topics[topic].partitions) == partitions)
+        self._producer = self._new_producer()  # one that knows the topic looks for new ones only now and then
+
+    def _new_producer(self) -> Producer:
+        return Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "partitioner": "murmur2_random", "linger.ms": 0}
+        )
 
     def produce(self, topic: str, records: Sequence[tuple[str, str]], partition: int = -1) -> None:
         for key, value in records:

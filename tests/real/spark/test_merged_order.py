@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from spark_bench import Bench, by_identity
+from spark_bench import Bench, accepted, by_identity
 
 from lockstep.order.records import Cut, encode
 from lockstep.spark.pipeline import Pipeline, pipeline
@@ -42,3 +42,39 @@ def test_a_site_that_stopped_in_the_midst_of_a_cut_goes_on_there(bench: Bench) -
     found = bench.outputs(copy.output, lambda found: len(by_identity(found, "site-1")) == 8)
     in_order = [value for _, value in sorted((out.identity.mark, out.value) for out in found)]
     assert list(dict.fromkeys(in_order)) == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2", b"a3", b"b3"]
+
+
+@pytest.mark.parametrize("engine", ["realtime", "microbatch"])
+def test_a_partition_that_a_cut_adds_is_read_from_that_cut_on_also_after_a_restart(
+    bench: Bench, engine: str
+) -> None:
+    copy = copying(bench)
+    order = bench.topic("order", partitions=1)
+    a, b = (f"{bench.name}.a", f"{bench.name}.b")
+    how = {
+        "engine": engine,
+        "order": "liverobin",
+        "order_places": [f"{order}:0"],
+        "input_partitions": {a: 1, b: 1},
+        "batch_ms": 500,
+    }
+
+    def distinct(count: int) -> list[bytes]:
+        found = bench.outputs(copy.output, lambda found: len(by_identity(found, "site-1")) == count)
+        return [value for _, value in sorted((out.identity.mark, out.value) for out in accepted(found))]
+
+    first = bench.start(copy, "site-1", **how)
+    bench.produce(a, [("k", "a0"), ("k", "a1")])
+    bench.produce(b, [("k", "b0")])
+    bench.produce_bytes(order, encode(Cut((1, 1))))
+    assert distinct(2) == [b"a0", b"b0"]
+    bench.grow(b, 2)
+    bench.produce(b, [("k", "c0"), ("k", "c1")], partition=1)
+    bench.produce_bytes(order, encode(Cut((2, 1, 1), added=((b, 1),))))
+    assert distinct(4) == [b"a0", b"b0", b"a1", b"c0"]
+    first.stop()
+    bench.start(copy, "site-1", **how)
+    bench.produce(a, [("k", "a2")])
+    bench.produce_bytes(order, encode(Cut((3, 1))))  # of a generator that has not heard of it
+    bench.produce_bytes(order, encode(Cut((3, 1, 2), added=((b, 1),))))
+    assert distinct(6) == [b"a0", b"b0", b"a1", b"c0", b"a2", b"c1"]

@@ -2,6 +2,7 @@ package io.lockstep.order;
 
 import java.util.Arrays;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Set;
 
 /**
@@ -17,17 +18,27 @@ final class Acceptance {
         }
     }
 
+    private static final int MOST_QUEUES = 1_000;
+
+    private final Set<OrderRecord.Queue> growing;
     long[] ends;
+    List<OrderRecord.Queue> added;
     long epoch;
     long version;
     Set<Input> skipped = new HashSet<>();
 
-    Acceptance(long[] ends) {
+    /**
+     * @param added the queues behind those that the run began with; {@code ends} has them too
+     * @param growing of those that it began with, the ones whose topics may grow
+     */
+    Acceptance(long[] ends, List<OrderRecord.Queue> added, Set<OrderRecord.Queue> growing) {
         this.ends = ends;
+        this.added = added;
+        this.growing = growing;
     }
 
     Acceptance copy() {
-        Acceptance copy = new Acceptance(ends); // ends are replaced, never changed
+        Acceptance copy = new Acceptance(ends, added, growing); // they are replaced, never changed
         copy.epoch = epoch;
         copy.version = version;
         copy.skipped = skipped.isEmpty() ? Set.of() : new HashSet<>(skipped);
@@ -36,16 +47,17 @@ final class Acceptance {
 
     /** The record as it counts (a cut as the maximum with the ones before), or null if it is void. */
     OrderRecord accept(OrderRecord record) {
-        if (record instanceof OrderRecord.Cut cut && cut.ends().length == ends.length) {
-            long[] highest = ends.clone();
-            for (int queue = 0; queue < highest.length; queue++) {
+        if (record instanceof OrderRecord.Cut cut && fits(cut)) {
+            long[] highest = Arrays.copyOf(ends, Math.max(ends.length, cut.ends().length));
+            for (int queue = 0; queue < cut.ends().length; queue++) {
                 highest[queue] = Math.max(highest[queue], cut.ends()[queue]);
             }
             if (Arrays.equals(highest, ends)) {
                 return null;
             }
             ends = highest;
-            return new OrderRecord.Cut(highest);
+            added = cut.added().size() > added.size() ? cut.added() : added;
+            return new OrderRecord.Cut(highest, added);
         }
         if (record instanceof OrderRecord.Claim claim && claim.epoch() > epoch) {
             epoch = claim.epoch();
@@ -63,6 +75,30 @@ final class Acceptance {
             return skipped.add(new Input((int) skip.queue(), skip.offset())) ? record : null;
         }
         return null;
+    }
+
+    /** Whether the list of added queues of a cut begins the one that is known, or goes on behind it with new ones. */
+    private boolean fits(OrderRecord.Cut cut) {
+        List<OrderRecord.Queue> list = cut.added();
+        int begun = ends.length - added.size();
+        if (cut.ends().length != begun + list.size()) {
+            return false;
+        }
+        int shared = Math.min(list.size(), added.size());
+        if (!list.subList(0, shared).equals(added.subList(0, shared))) {
+            return false;
+        }
+        if (list.size() <= added.size()) {
+            return true;
+        }
+        return cut.ends().length <= MOST_QUEUES
+                && new HashSet<>(list).size() == list.size()
+                && list.subList(shared, list.size()).stream().allMatch(this::mayBeAdded);
+    }
+
+    private boolean mayBeAdded(OrderRecord.Queue queue) {
+        return !growing.contains(queue)
+                && growing.stream().anyMatch(one -> one.topic().equals(queue.topic()));
     }
 
     private boolean wellFormed(OrderRecord.Order order) {

@@ -2,6 +2,7 @@ package io.lockstep.order;
 
 import java.util.ArrayDeque;
 import java.util.Arrays;
+import java.util.Set;
 
 /**
  * Turns accepted order records into one sequence of inputs, the same on every site. It knows no Kafka: whoever uses
@@ -12,7 +13,7 @@ public final class Merge {
     /** An order record that was read and is not begun, and what was accepted before it. */
     private record Pending(long orderOffset, Acceptance before, OrderRecord record) {}
 
-    private final long[] inputs;
+    private long[] inputs;
     private final Acceptance accepted;
     private final ArrayDeque<Pending> pending = new ArrayDeque<>();
     private long sn;
@@ -32,10 +33,14 @@ public final class Merge {
     private int run;
     private long runLeft;
 
-    /** A merge that goes on at a place: feed it the order topic from {@code place.orderOffset()} on. */
-    public Merge(MergePlace place) {
+    /**
+     * A merge that goes on at a place: feed it the order topic from {@code place.orderOffset()} on.
+     *
+     * @param growing of the queues that the run began with, those whose topics may grow
+     */
+    public Merge(MergePlace place, Set<OrderRecord.Queue> growing) {
         inputs = place.inputs().clone();
-        accepted = new Acceptance(place.ends());
+        accepted = new Acceptance(place.ends(), place.added(), growing);
         accepted.epoch = place.epoch();
         accepted.version = place.version();
         for (int index = 0; index < place.skips().length; index += 2) {
@@ -78,6 +83,16 @@ public final class Merge {
     /** Whether all that was done already when this merge began is passed; it takes the order record to know. */
     public boolean settled() {
         return ahead == 0;
+    }
+
+    /** How many queues take part: more after a {@link #peek} that has begun a cut which adds some. */
+    public int queues() {
+        return inputs.length;
+    }
+
+    /** The queue of that number, which is none of those that the run began with. */
+    public OrderRecord.Queue added(int queue) {
+        return accepted.added.get(queue - (accepted.ends.length - accepted.added.size()));
     }
 
     /** The offset of the next input of a queue. */
@@ -138,6 +153,7 @@ public final class Merge {
         current = anchor(begun.orderOffset(), begun.before());
         if (begun.record() instanceof OrderRecord.Cut cut) {
             interleaving = true;
+            inputs = Arrays.copyOf(inputs, cut.ends().length); // a partition that was added begins at offset 0
             counts = new long[inputs.length];
             active = new boolean[inputs.length];
             for (int one = 0; one < inputs.length; one++) {
@@ -195,7 +211,16 @@ public final class Merge {
 
     private static MergePlace anchored(MergePlace at, long done) {
         return new MergePlace(
-                at.orderOffset(), done, at.inputs(), at.sn(), at.next(), at.ends(), at.epoch(), at.version(), at.skips());
+                at.orderOffset(),
+                done,
+                at.inputs(),
+                at.sn(),
+                at.next(),
+                at.ends(),
+                at.epoch(),
+                at.version(),
+                at.skips(),
+                at.added());
     }
 
     private MergePlace anchor(long orderOffset, Acceptance before) {
@@ -205,6 +230,15 @@ public final class Merge {
                 .flatMapToLong(skip -> java.util.stream.LongStream.of(skip.queue(), skip.offset()))
                 .toArray();
         return new MergePlace(
-                orderOffset, ahead, inputs.clone(), sn, next, before.ends, before.epoch, before.version, skips);
+                orderOffset,
+                ahead,
+                inputs.clone(),
+                sn,
+                next,
+                before.ends,
+                before.epoch,
+                before.version,
+                skips,
+                before.added);
     }
 }

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.lockstep.Settings;
 import java.util.Arrays;
+import java.util.List;
 import java.util.stream.LongStream;
 
 /**
@@ -14,6 +15,7 @@ import java.util.stream.LongStream;
  * @param done inputs that are consumed already of those that the record at {@code orderOffset} admits; everything
  *     else here is as it was before that record
  * @param skips queue and offset in turn of skips that were announced and not met yet
+ * @param added the queues behind those that the run began with; {@code inputs} and {@code ends} have them too
  */
 public record MergePlace(
         long orderOffset,
@@ -24,11 +26,12 @@ public record MergePlace(
         long[] ends,
         long epoch,
         long version,
-        long[] skips)
+        long[] skips,
+        List<OrderRecord.Queue> added)
         implements Place {
     /** Where a run begins that reads its queues from these offsets. */
     public static MergePlace start(long[] origin) {
-        return new MergePlace(0, 0, origin, 0, 0, origin, 0, 0, new long[0]);
+        return new MergePlace(0, 0, origin, 0, 0, origin, 0, 0, new long[0], List.of());
     }
 
     @Override
@@ -45,10 +48,22 @@ public record MergePlace(
         write(node.putArray("ends"), ends);
         node.put("epoch", epoch).put("version", version);
         write(node.putArray("skips"), skips);
+        if (!added.isEmpty()) {
+            ArrayNode array = node.putArray("added");
+            added.forEach(queue -> array.addArray().add(queue.topic()).add(queue.partition()));
+        }
         return node;
     }
 
-    static MergePlace parse(JsonNode node, int queues) {
+    /** @param begun how many queues the run began with */
+    static MergePlace parse(JsonNode node, int begun) {
+        List<OrderRecord.Queue> added;
+        try {
+            added = node.has("added") ? OrderRecord.queues(node.path("added")) : List.of();
+        } catch (IllegalArgumentException malformed) {
+            return null;
+        }
+        int queues = begun + added.size();
         long[] inputs = read(node.path("inputs"));
         long[] ends = read(node.path("ends"));
         long[] skips = read(node.path("skips"));
@@ -67,7 +82,16 @@ public record MergePlace(
                 && LongStream.of(scalars).allMatch(value -> value >= 0);
         return sound
                 ? new MergePlace(
-                        scalars[0], scalars[1], inputs, scalars[2], (int) scalars[3], ends, scalars[4], scalars[5], skips)
+                        scalars[0],
+                        scalars[1],
+                        inputs,
+                        scalars[2],
+                        (int) scalars[3],
+                        ends,
+                        scalars[4],
+                        scalars[5],
+                        skips,
+                        added)
                 : null;
     }
 

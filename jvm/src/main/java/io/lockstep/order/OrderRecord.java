@@ -5,12 +5,23 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectReader;
 import io.lockstep.Settings;
 import java.io.IOException;
+import java.io.Serializable;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Set;
+import java.util.regex.Pattern;
 
 /** A record of an order topic. The Python twin, which writes them, is {@code lockstep.order.records}. */
 public sealed interface OrderRecord {
-    /** A heartbeat stands in each queue right before {@code ends[queue]} (LiveRobin). */
-    record Cut(long[] ends) implements OrderRecord {}
+    /** The topic and the partition that a queue is. */
+    record Queue(String topic, int partition) implements Serializable {}
+
+    /**
+     * A heartbeat stands in each queue right before {@code ends[queue]} (LiveRobin).
+     *
+     * @param added the queues behind those that the run began with, in the order of their numbers
+     */
+    record Cut(long[] ends, List<Queue> added) implements OrderRecord {}
 
     /** A new leader opens its epoch (KaZoo). */
     record Claim(long epoch) implements OrderRecord {}
@@ -22,6 +33,7 @@ public sealed interface OrderRecord {
     record Skip(long queue, long offset) implements OrderRecord {}
 
     int LIMIT = 1_000_000;
+    Pattern TOPIC = Pattern.compile("[a-zA-Z0-9._-]{1,249}");
     ObjectReader READER = Settings.JSON.reader().with(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
 
     /** The record, or null for anything that is not one: a reader takes it as void. */
@@ -41,8 +53,9 @@ public sealed interface OrderRecord {
         try {
             return switch (node.path("is").textValue()) {
                 case "cut" -> {
-                    only(node, Set.of("is", "ends", "by"));
-                    yield new Cut(numbers(node.path("ends")));
+                    only(node, Set.of("is", "ends", "by", "added"));
+                    List<Queue> added = node.has("added") ? queues(node.path("added")) : List.of();
+                    yield new Cut(numbers(node.path("ends")), added);
                 }
                 case "claim" -> {
                     only(node, Set.of("is", "epoch", "by"));
@@ -79,6 +92,23 @@ public sealed interface OrderRecord {
             counts[run] = pair[1];
         }
         return new Order(number(node.path("epoch")), number(node.path("version")), queues, counts);
+    }
+
+    /** [[topic, partition], ...]. */
+    static List<Queue> queues(JsonNode node) {
+        List<Queue> queues = new ArrayList<>();
+        for (JsonNode pair : list(node)) {
+            JsonNode topic = list(pair).path(0);
+            long partition = number(pair.path(1));
+            if (pair.size() != 2
+                    || !topic.isTextual()
+                    || !TOPIC.matcher(topic.textValue()).matches()
+                    || partition > Integer.MAX_VALUE) {
+                throw new IllegalArgumentException();
+            }
+            queues.add(new Queue(topic.textValue(), (int) partition));
+        }
+        return List.copyOf(queues);
     }
 
     private static void only(JsonNode node, Set<String> fields) {

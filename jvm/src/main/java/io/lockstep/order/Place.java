@@ -64,7 +64,7 @@ public sealed interface Place extends Serializable permits Place.Offset, Place.D
         }
     }
 
-    /** What {@link #json} wrote, or null if it is no place of a shard with so many queues. */
+    /** What {@link #json} wrote, or null if it is no place of a shard that began with so many queues. */
     static Place parse(JsonNode node, int queues, boolean merged) {
         if (node.has("marks")) {
             Place at = parse(node.path("at"), queues, merged);

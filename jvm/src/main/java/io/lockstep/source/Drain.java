@@ -4,6 +4,7 @@ import io.lockstep.order.Place;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.TopicPartition;
 
@@ -30,7 +31,7 @@ public final class Drain {
         for (int number = 0; number < shards; number++) {
             List<TopicPartition> queues = group.queues(number, topic -> shards);
             Place from = group.start(new long[queues.size()]);
-            Shard shard = new Shard("drain", group, number, queues, Position.NO_SEAL, from, null, kafka, Map.of());
+            Shard shard = new Shard("drain", group, number, queues, Set.of(), Position.NO_SEAL, from, null, kafka, Map.of());
             Sequence sequence = Sequence.take(shard);
             Thread reader = new Thread(() -> drain(sequence, warming, records, ready, start));
             readers.add(reader);

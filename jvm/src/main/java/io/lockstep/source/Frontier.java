@@ -9,6 +9,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
@@ -24,12 +25,14 @@ final class Frontier implements AutoCloseable {
 
     private final Map<String, Object> kafka;
     private final Group group;
+    private final Set<OrderRecord.Queue> growing;
     private KafkaConsumer<byte[], byte[]> consumer;
     private List<ArrayDeque<Read>> sinceSeal;
 
-    Frontier(Map<String, Object> kafka, Group group) {
+    Frontier(Map<String, Object> kafka, Group group, Set<OrderRecord.Queue> growing) {
         this.kafka = kafka;
         this.group = group;
+        this.growing = growing;
     }
 
     /** The last place of each shard that the order reaches now, at most so many inputs after {@code from}. */
@@ -63,11 +66,11 @@ final class Frontier implements AutoCloseable {
         }
     }
 
-    private static Place end(MergePlace from, ArrayDeque<Read> reads, long most) {
+    private Place end(MergePlace from, ArrayDeque<Read> reads, long most) {
         while (!reads.isEmpty() && reads.peek().offset() < from.orderOffset()) {
             reads.poll();
         }
-        Merge merge = new Merge(from);
+        Merge merge = new Merge(from, growing);
         for (Read read : reads) {
             merge.follow(read.offset(), read.record());
         }

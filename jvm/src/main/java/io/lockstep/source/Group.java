@@ -3,11 +3,14 @@ package io.lockstep.source;
 import io.lockstep.LockstepException;
 import io.lockstep.order.InBandPlace;
 import io.lockstep.order.MergePlace;
+import io.lockstep.order.OrderRecord;
 import io.lockstep.order.Place;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.function.ToIntFunction;
+import java.util.stream.Collectors;
 import org.apache.kafka.common.TopicPartition;
 
 /**
@@ -111,6 +114,20 @@ record Group(String name, List<Member> members, String orderTopic, int orderBase
             }
         }
         return queues;
+    }
+
+    /**
+     * Of the queues that the run began with, those whose topics may grow under LiveRobin: with one shard all records pass
+     * through it, so a key that moves to a new partition keeps one order.
+     */
+    Set<OrderRecord.Queue> growing(ToIntFunction<String> partitions) {
+        if (!merged() || shards(partitions) != 1) {
+            return Set.of();
+        }
+        return members.stream()
+                .filter(member -> !member.broadcast() && !member.stage())
+                .map(member -> new OrderRecord.Queue(member.topic(), 0))
+                .collect(Collectors.toUnmodifiableSet());
     }
 
     /** Where a shard begins whose queues begin at {@code origin}. */

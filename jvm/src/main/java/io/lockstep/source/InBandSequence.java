@@ -5,6 +5,7 @@ import io.lockstep.order.InBandMerge;
 import io.lockstep.order.InBandPlace;
 import io.lockstep.order.Place;
 import java.time.Duration;
+import java.util.List;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
@@ -19,7 +20,7 @@ import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 final class InBandSequence extends Sequence {
     private final Group group;
     private final int shard;
-    private final QueueBuffer[] queues;
+    private final List<QueueBuffer> queues;
     private InBandMerge merge;
     private long sn;
 
@@ -29,7 +30,7 @@ final class InBandSequence extends Sequence {
         this.shard = shard.shard();
         this.queues = shard.queues().stream()
                 .map(queue -> new QueueBuffer(consumer, queue))
-                .toArray(QueueBuffer[]::new);
+                .toList();
     }
 
     /** @param until always null: without the data nobody knows a place to stop at */
@@ -37,7 +38,7 @@ final class InBandSequence extends Sequence {
     ConsumerRecord<byte[], byte[]> next(Place until, long patienceMs) {
         boolean polled = false;
         while (true) {
-            ConsumerRecord<byte[], byte[]> record = queues[merge.next()].take();
+            ConsumerRecord<byte[], byte[]> record = queues.get(merge.next()).take();
             if (record == null) {
                 if (polled) {
                     return null;
@@ -77,8 +78,8 @@ final class InBandSequence extends Sequence {
         }
         InBandPlace place = (InBandPlace) from;
         merge = new InBandMerge(place);
-        for (int index = 0; index < queues.length; index++) {
-            queues[index].seek(place.inputs()[index]);
+        for (int index = 0; index < queues.size(); index++) {
+            queues.get(index).seek(place.inputs()[index]);
         }
     }
 

@@ -7,8 +7,8 @@ import io.lockstep.order.OrderRecord;
 import io.lockstep.order.Place;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
@@ -17,7 +17,9 @@ import org.apache.kafka.common.TopicPartition;
 /**
  * Several queues in the order that an order topic gives: {@link Merge} says which queue is next, this fetches.
  *
- * <p>One consumer reads the order and the queues, so that one poll wakes up for any of them.
+ * <p>One consumer reads the order and the queues, so that one poll wakes up for any of them. A queue that a cut adds is
+ * assigned to it when the merge begins that cut; what it has of the others, their positions and which of them are
+ * paused stay as they are.
  */
 final class MergedSequence extends Sequence {
     private static final int MOST_ORDERS = 2_000;
@@ -25,7 +27,8 @@ final class MergedSequence extends Sequence {
     private final Group group;
     private final int shard;
     private final TopicPartition order;
-    private final QueueBuffer[] queues;
+    private final Set<OrderRecord.Queue> growing;
+    private final List<QueueBuffer> queues = new ArrayList<>();
     private boolean orderPaused;
     private boolean placed;
     private Merge merge;
@@ -36,18 +39,17 @@ final class MergedSequence extends Sequence {
         this.group = shard.group();
         this.shard = shard.shard();
         this.order = shard.group().order(shard.shard());
-        this.queues = shard.queues().stream()
-                .map(queue -> new QueueBuffer(consumer, queue))
-                .toArray(QueueBuffer[]::new);
+        this.growing = shard.growing();
+        shard.queues().forEach(partition -> queues.add(new QueueBuffer(consumer, partition)));
     }
 
     @Override
     ConsumerRecord<byte[], byte[]> next(Place until, long patienceMs) {
         boolean polled = false;
         while (!reached(until)) {
-            int from = merge.peek();
+            int from = peek();
             if (placed && from >= 0) {
-                QueueBuffer queue = queues[from];
+                QueueBuffer queue = queues.get(from);
                 long wanted = merge.offset();
                 ConsumerRecord<byte[], byte[]> head = queue.peek();
                 if (head != null || consumer.position(queue.partition) > wanted) {
@@ -93,14 +95,19 @@ final class MergedSequence extends Sequence {
             return;
         }
         MergePlace place = (MergePlace) from;
-        merge = new Merge(place);
+        merge = new Merge(place, growing);
+        if (queues.size() > merge.queues()) { // back to before a cut that had added some
+            queues.subList(merge.queues(), queues.size()).clear();
+            assign();
+        }
+        admit();
         consumer.seek(order, place.orderOffset());
         consumer.resume(consumer.paused());
         orderPaused = false;
         placed = false;
-        for (int index = 0; index < queues.length; index++) {
+        for (int index = 0; index < queues.size(); index++) {
             // Somewhere: a consumer refuses to poll at all while it has a partition without a position.
-            consumer.seek(queues[index].partition, merge.input(index));
+            consumer.seek(queues.get(index).partition, merge.input(index));
         }
         consumer.pause(inputs());
         placeQueues();
@@ -111,18 +118,52 @@ final class MergedSequence extends Sequence {
      * first, and the queues begin behind what is done.
      */
     private void placeQueues() {
-        merge.peek();
+        peek();
         if (placed || !merge.settled()) {
             return;
         }
-        for (int index = 0; index < queues.length; index++) {
-            queues[index].seek(merge.input(index));
+        for (int index = 0; index < queues.size(); index++) {
+            queues.get(index).seek(merge.input(index));
         }
         placed = true;
     }
 
+    /** The queue of the next input; a cut that begins here may bring new ones. */
+    private int peek() {
+        int from = merge.peek();
+        if (merge.queues() > queues.size()) {
+            admit();
+        }
+        return from;
+    }
+
+    private void admit() {
+        int known = queues.size();
+        if (merge.queues() == known) {
+            return;
+        }
+        for (int index = known; index < merge.queues(); index++) {
+            OrderRecord.Queue added = merge.added(index);
+            queues.add(new QueueBuffer(consumer, new TopicPartition(added.topic(), added.partition())));
+        }
+        assign();
+        for (int index = known; index < queues.size(); index++) {
+            consumer.seek(queues.get(index).partition, merge.input(index));
+            if (!placed) {
+                consumer.pause(List.of(queues.get(index).partition));
+            }
+        }
+    }
+
+    /** A consumer keeps the positions, pauses and records of the partitions that it had before. */
+    private void assign() {
+        List<TopicPartition> partitions = new ArrayList<>(inputs());
+        partitions.add(order);
+        consumer.assign(partitions);
+    }
+
     private List<TopicPartition> inputs() {
-        return Arrays.stream(queues).map(queue -> queue.partition).toList();
+        return queues.stream().map(queue -> queue.partition).toList();
     }
 
     private void poll(long patienceMs) {

@@ -73,7 +73,7 @@ final class QueueBuffer {
     }
 
     /** The same of several. */
-    static long behind(QueueBuffer[] queues) {
+    static long behind(Iterable<QueueBuffer> queues) {
         long sum = 0;
         for (QueueBuffer queue : queues) {
             long one = queue.behind();

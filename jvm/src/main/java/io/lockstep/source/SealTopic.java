@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.lockstep.LockstepException;
 import io.lockstep.Settings;
+import io.lockstep.order.OrderRecord;
 import io.lockstep.order.Place;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -43,6 +44,7 @@ final class SealTopic implements AutoCloseable {
     private final Map<String, Object> settings;
     private final String site;
     private final List<Group> groups;
+    private final boolean liveRobin;
     private final boolean fromLatest;
     private final JsonNode fixedOrigin;
     private final int intervalMs;
@@ -92,6 +94,7 @@ final class SealTopic implements AutoCloseable {
         this.groups = Group.parseAll(
                 settings.text("inputs", settings.required("topic")), settings.text("orderTopics", ""));
         this.seals = new Seals(groups);
+        this.liveRobin = settings.text("order", "").equals("liverobin");
         this.fromLatest = switch (settings.text("startingOffsets", "earliest")) {
             case "earliest" -> false;
             case "latest" -> true;
@@ -118,8 +121,13 @@ final class SealTopic implements AutoCloseable {
         return seals.input(topic);
     }
 
-    synchronized Set<Long> skips(String topic, int shard) {
-        return seals.skips(topic, shard);
+    synchronized Map<Integer, Set<Long>> skips(String topic) {
+        return seals.skips(topic);
+    }
+
+    /** Of the queues that the run began with, those whose topics may grow. */
+    synchronized Set<OrderRecord.Queue> growing(Group group) {
+        return liveRobin ? group.growing(seals::partitions) : Set.of();
     }
 
     synchronized Place[] end(Group group, int number) {
@@ -167,8 +175,8 @@ final class SealTopic implements AutoCloseable {
         kafka.look(topic);
     }
 
-    /** Fail when the topic is not the one that the run began with. An unreachable broker says nothing. */
-    void verify(String topic) {
+    /** Fail when a topic of an input is not the one that the run began with. An unreachable broker says nothing. */
+    void verify(Group group, String topic) {
         TopicDescription now;
         try {
             now = kafka.seen(topic);
@@ -182,7 +190,8 @@ final class SealTopic implements AutoCloseable {
                     "topic \"" + topic + "\" was deleted and created again since this run began",
                     "its offsets mean other records now: start a new run under another name");
         }
-        if (now.partitions().size() != then.origin().length) {
+        boolean grows = growing(group).stream().anyMatch(queue -> queue.topic().equals(topic));
+        if (now.partitions().size() != then.origin().length && !grows) {
             throw new LockstepException(
                     "topic \"" + topic + "\" has " + now.partitions().size() + " partitions, this run began with "
                             + then.origin().length,
@@ -335,7 +344,7 @@ final class SealTopic implements AutoCloseable {
     }
 
     private Frontier frontier(Group group) {
-        return frontiers.computeIfAbsent(group.name(), name -> new Frontier(settings, group));
+        return frontiers.computeIfAbsent(group.name(), name -> new Frontier(settings, group, growing(group)));
     }
 
     private Place[] offsets(Group group, Place[] from, long most) {

@@ -108,7 +108,14 @@ final class Seals {
     }
 
     Set<Long> skips(String topic, int partition) {
-        return Set.copyOf(skips.getOrDefault(topic, Map.of()).getOrDefault(partition, Set.of()));
+        return skips(topic).getOrDefault(partition, Set.of());
+    }
+
+    /** By partition; also of partitions that were added since the run began. */
+    Map<Integer, Set<Long>> skips(String topic) {
+        Map<Integer, Set<Long>> found = new HashMap<>();
+        skips.getOrDefault(topic, Map.of()).forEach((partition, offsets) -> found.put(partition, Set.copyOf(offsets)));
+        return found;
     }
 
     private boolean applyOrigin(JsonNode record) {

@@ -1,5 +1,6 @@
 package io.lockstep.source;
 
+import io.lockstep.order.OrderRecord;
 import io.lockstep.order.Place;
 import java.util.List;
 import java.util.Map;
@@ -11,6 +12,8 @@ import org.apache.spark.sql.connector.read.InputPartition;
  * What the task of one shard has to read in one batch: from one place to another; in real time there is no end.
  *
  * @param reader tells consumers of different queries in one JVM apart
+ * @param queues those that the run began with
+ * @param growing the ones of them whose topics may grow
  * @param until null in real time
  * @param skips offsets that the run agreed to leave out, because no site can process them
  */
@@ -19,6 +22,7 @@ record Shard(
         Group group,
         int shard,
         List<TopicPartition> queues,
+        Set<OrderRecord.Queue> growing,
         int seal,
         Place from,
         Place until,

@@ -163,7 +163,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
     }
 
     private void verify() {
-        group.topics().forEach(run::verify);
+        group.topics().forEach(topic -> run.verify(group, topic));
     }
 
     private Position position(int seal, Place[] next) {
@@ -173,12 +173,10 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
     private Shard shard(int shard, int seal, Place from, Place until) {
         List<TopicPartition> queues = run.queues(group, shard);
         Map<TopicPartition, Set<Long>> skips = new HashMap<>();
-        for (TopicPartition queue : queues) {
-            Set<Long> offsets = run.skips(queue.topic(), queue.partition());
-            if (!offsets.isEmpty()) {
-                skips.put(queue, offsets);
-            }
+        for (String topic : group.topics()) {
+            run.skips(topic).forEach((partition, offsets) -> skips.put(new TopicPartition(topic, partition), offsets));
         }
-        return new Shard(source, group, shard, List.copyOf(queues), seal, from, until, kafka, skips);
+        return new Shard(
+                source, group, shard, List.copyOf(queues), run.growing(group), seal, from, until, kafka, skips);
     }
 }

@@ -7,6 +7,7 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.util.Set;
 
 /** Replays stories that the Python merge told: what counted, what was taken, and every place on the way. */
 public final class MergeTest {
@@ -25,7 +26,8 @@ public final class MergeTest {
 
     private static void story(JsonNode story) {
         String title = "story " + story.path("seed");
-        Merge merge = new Merge(MergePlace.start(longs(story.path("starts"))));
+        Set<OrderRecord.Queue> growing = Set.copyOf(OrderRecord.queues(story.path("growing")));
+        Merge merge = new Merge(MergePlace.start(longs(story.path("starts"))), growing);
         int number = 0;
         for (JsonNode step : story.path("steps")) {
             String what = title + ", step " + number++;
@@ -49,7 +51,7 @@ public final class MergeTest {
                 case "place" -> same(what + ", place", step.path("place"), Vectors.plain(merge.place().json()));
                 default -> {
                     int queues = story.path("starts").size();
-                    merge = new Merge(MergePlace.parse(step.path("place"), queues));
+                    merge = new Merge(MergePlace.parse(step.path("place"), queues), growing);
                 }
             }
         }

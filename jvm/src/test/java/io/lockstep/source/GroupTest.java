@@ -1,7 +1,9 @@
 package io.lockstep.source;
 
 import io.lockstep.Vectors;
+import io.lockstep.order.OrderRecord;
 import java.util.List;
+import java.util.Set;
 
 public final class GroupTest {
     private GroupTest() {}
@@ -20,5 +22,11 @@ public final class GroupTest {
         Vectors.equal("progress of several", "a+b~+c!+d~!", group.reported());
         Vectors.equal("progress of one", "b", Group.parse("b~", "").reported());
         Vectors.equal("the order's partition", 5, group.order(2).partition());
+        Vectors.equal(
+                "with one shard the user's own topics may grow",
+                Set.of(new OrderRecord.Queue("a", 0)),
+                group.growing(topic -> 1));
+        Vectors.equal("with two shards none may", Set.of(), group.growing(topic -> 2));
+        Vectors.equal("nor without an order topic", Set.of(), Group.parse("a", "").growing(topic -> 1));
     }
 }

@@ -17,7 +17,7 @@ public final class PositionTest {
         for (int shard = 0; shard < next.length; shard++) {
             JsonNode at = positions.path(Integer.toString(shard));
             JsonNode merge = at.has("at") ? at.path("at") : at;
-            queues[shard] = merged ? merge.path("inputs").size() : 1;
+            queues[shard] = merged ? merge.path("inputs").size() - merge.path("added").size() : 1;
             next[shard] = Place.parse(at, queues[shard], merged);
         }
         String topic = vector.path("topic").asText();
