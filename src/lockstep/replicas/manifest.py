@@ -378,4 +378,6 @@ def _create(admin: Any, topic: NewTopic, timeout: float) -> None:
     try:
         admin.create_topics([topic])[topic.topic].result(timeout)
     except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return  # somebody else was quicker: whoever asked for it describes it next
         raise LockstepError(f"cannot create topic {topic.topic}: {error.args[0].str()}") from error
