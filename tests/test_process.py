@@ -52,7 +52,6 @@ def test_an_untied_child_outlives_the_terminal() -> None:
     """It is in the session of what started it, but not in the group that a hang-up ends."""
     parent_pid, terminal = pty.fork()
     if parent_pid == 0:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` would have let it ignore the hang-up
         os.execv(sys.executable, [sys.executable, "-c", PARENT.format(tied=False)])
     with os.fdopen(terminal, "rb", buffering=0) as screen:
         child = int(screen.read(100))

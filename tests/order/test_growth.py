@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from restarts import check_restarts
 
 from lockstep.log.memory import MemoryLog
 from lockstep.order import growth
@@ -18,8 +19,8 @@ from lockstep.order.generate import generate
 from lockstep.order.growth import Growth, Trimmed, read_trimmed
 from lockstep.order.inputs import Shard
 from lockstep.order.liverobin import Admitted, AskGrown, Ends, Generator, Grown
-from lockstep.order.merge import Input, Merge
-from lockstep.order.records import MAX_QUEUES, Cut, Queue, Skip, decode, encode
+from lockstep.order.merge import Merge
+from lockstep.order.records import MAX_QUEUES, Cut, Queue, decode, encode
 from lockstep.protocol.machine import Append, Deliver, Effects, LogRecord, Subscribe
 
 STARTED: tuple[Queue, ...] = (("a", 0), ("b", 0))
@@ -153,34 +154,7 @@ def test_a_replica_that_restarts_anywhere_goes_on_with_the_same_sequence(
     story: Story, data: st.DataObject
 ) -> None:
     started, made = cuts(story)
-    growing = frozenset(started)
-    records: list[Cut | Skip] = list(made)
-    for _ in range(data.draw(st.integers(0, 3))):
-        skip = Skip(data.draw(st.integers(0, len(story[-1][0]) - 1)), data.draw(st.integers(0, 9)), "bad")
-        records.insert(data.draw(st.integers(0, len(records))), skip)
-    whole = Merge((0,) * len(started), growing)
-    for offset, record in enumerate(records):
-        whole.follow(offset, record)
-    expected = whole.take(10_000)
-
-    merge = Merge((0,) * len(started), growing)
-    read = 0
-    merged: list[Input] = []
-    while len(merged) < len(expected) or read < len(records):
-        match data.draw(st.sampled_from(["read", "take", "restart"])) if read < len(records) else "take":
-            case "read":
-                merge.follow(read, records[read])
-                read += 1
-            case "take":
-                merged += merge.take(data.draw(st.integers(1, 5)))
-            case "restart":
-                position = merge.position()
-                assert position.upcoming == len(merged)
-                assert len(position.inputs) == len(started) + len(position.added)
-                merge, read = Merge.at(position, growing), position.order_offset
-    assert [(one.queue, one.offset, one.sn) for one in merged] == [
-        (one.queue, one.offset, one.sn) for one in expected
-    ]
+    check_restarts(made, len(started), len(story[-1][0]), data, frozenset(started))
 
 
 class Topic:

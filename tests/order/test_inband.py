@@ -56,30 +56,14 @@ def appended(effects: Effects) -> list[tuple[str, int, Item | None]]:
     ]
 
 
-@given(
-    st.integers(1, 4).flatmap(
-        lambda n: st.lists(
-            st.lists(st.sampled_from([True, True, False, False, None]), max_size=15), min_size=n, max_size=n
-        )
-    ),
-    st.randoms(use_true_random=False),
-)
-def test_the_merge_is_algorithm_1_however_the_items_arrive(
-    shapes: list[list[bool | None]], random: Random
-) -> None:
-    """A heartbeat stands for those that are missing before it."""
-    queues = [stream(shape) for shape in shapes]
-    oracle = algorithm1.Algorithm1(len(queues))
-    for number, items in enumerate(queues):
-        beats = 0
-        for item in items:
-            if isinstance(item, Event):
-                oracle.queues[number].append(algorithm1.Event(number, item.number))
-            else:
-                oracle.queues[number] += map(algorithm1.Heartbeat, range(beats + 1, item.sequence + 1))
-                beats = item.sequence
+def last_heartbeat(items: Sequence[Item]) -> int:
+    return max((item.sequence for item in items if isinstance(item, Heartbeat)), default=0)
+
+
+def merged(queues: Sequence[Sequence[Item]], random: Random) -> list[tuple[int, Event]]:
+    """What the merge takes if the queues' items arrive in some order."""
     merge = InBandMerge([ORIGIN] * len(queues))
-    taken: list[algorithm1.Event] = []
+    taken: list[tuple[int, Event]] = []
     arrivals = [number for number, items in enumerate(queues) for _ in items]
     random.shuffle(arrivals)
     at = [0] * len(queues)
@@ -89,8 +73,50 @@ def test_the_merge_is_algorithm_1_however_the_items_arrive(
         while (found := merge.take()) is not None:
             queue, item = found
             if isinstance(item, Event):
-                taken.append(algorithm1.Event(queue, item.number))
+                taken.append((queue, item))
+    return taken
+
+
+def shapes(*items: bool | None) -> st.SearchStrategy[list[list[bool | None]]]:
+    return st.integers(1, 4).flatmap(
+        lambda n: st.lists(st.lists(st.sampled_from(items), max_size=15), min_size=n, max_size=n)
+    )
+
+
+@given(shapes(True, False), st.randoms(use_true_random=False))
+def test_the_merge_is_algorithm_1_however_the_items_arrive(
+    shapes: list[list[bool | None]], random: Random
+) -> None:
+    queues = [stream(shape) for shape in shapes]
+    oracle = algorithm1.Algorithm1(len(queues))
+    for number, items in enumerate(queues):
+        oracle.queues[number].extend(
+            algorithm1.Event(number, item.number)
+            if isinstance(item, Event)
+            else algorithm1.Heartbeat(item.sequence)
+            for item in items
+        )
+    taken = [algorithm1.Event(queue, event.number) for queue, event in merged(queues, random)]
     assert taken == [item for item in oracle.run() if isinstance(item, algorithm1.Event)]
+
+
+@given(shapes(True, True, False, False, None), st.randoms(use_true_random=False))
+def test_where_heartbeats_are_missing_the_order_is_one_and_no_cycle_overtakes_another(
+    shapes: list[list[bool | None]], random: Random
+) -> None:
+    """A heartbeat takes its queue out of all cycles up to its number, so that a missing one stops nobody."""
+    queues = [stream(shape) for shape in shapes]
+    taken = merged(queues, random)
+    assert taken == merged(queues, Random(0))
+    cycles = {
+        (queue, item): last_heartbeat(items[:place])
+        for queue, items in enumerate(queues)
+        for place, item in enumerate(items)
+        if isinstance(item, Event)
+    }
+    assert [cycles[event] for event in taken] == sorted(cycles[event] for event in taken)
+    passed = min(last_heartbeat(items) for items in queues)
+    assert {event for event, cycle in cycles.items() if cycle < passed} <= set(taken)
 
 
 def test_an_event_is_consumed_before_its_heartbeat() -> None:

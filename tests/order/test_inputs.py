@@ -9,9 +9,9 @@ import pytest
 from lockstep.errors import UsageError
 from lockstep.log.memory import MemoryLog
 from lockstep.order import inputs
+from lockstep.order.growth import Growth, unread_partitions
 from lockstep.order.inputs import EndOffsets, Shard
 from lockstep.order.liverobin import Ends
-from lockstep.order.report import report_growth, unread_partitions
 
 Place = tuple[str, int]
 
@@ -114,7 +114,9 @@ def test_a_topic_that_grows_is_reported_once_with_what_to_do(capsys: pytest.Capt
     async def run() -> None:
         async with MemoryLog() as log:
             await log.create_topic("a", partitions=2)
-            reporting = asyncio.ensure_future(report_growth("generator-0", log, [Shard.parse("a:0")]))
+            reporting = asyncio.ensure_future(
+                Growth("generator-0", log, "order", [Shard.parse("a:0")]).watch()
+            )
             async with asyncio.timeout(10):
                 while not (text := capsys.readouterr().out):
                     await asyncio.sleep(0)

@@ -2,9 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from restarts import check_restarts
 
 from lockstep.order.algorithm1 import Algorithm1, Event, Heartbeat
-from lockstep.order.merge import Input, Merge
+from lockstep.order.merge import Merge
 from lockstep.order.records import Claim, Cut, Order, Skip
 
 queues_and_growths = st.integers(1, 5).flatmap(
@@ -99,30 +100,5 @@ def test_a_skipped_input_keeps_its_number_and_is_marked() -> None:
 def test_a_replica_that_restarts_at_its_position_goes_on_with_the_same_sequence(
     growths: list[list[int]], data: st.DataObject
 ) -> None:
-    records: list[Cut | Skip] = list(cuts(growths))
     queues = len(growths[0])
-    for _ in range(data.draw(st.integers(0, 3))):
-        skip = Skip(data.draw(st.integers(0, queues - 1)), data.draw(st.integers(0, 20)), "bad")
-        records.insert(data.draw(st.integers(0, len(records))), skip)
-    whole = Merge((0,) * queues)
-    for offset, record in enumerate(records):
-        whole.follow(offset, record)
-    expected = whole.take(10_000)
-
-    merge = Merge((0,) * queues)
-    read = 0
-    merged: list[Input] = []
-    while len(merged) < len(expected) or read < len(records):
-        match data.draw(st.sampled_from(["read", "take", "restart"])) if read < len(records) else "take":
-            case "read":
-                merge.follow(read, records[read])
-                read += 1
-            case "take":
-                merged += merge.take(data.draw(st.integers(1, 5)))
-            case "restart":
-                position = merge.position()
-                assert position.upcoming == len(merged)
-                merge, read = Merge.at(position), position.order_offset
-    assert [(one.queue, one.offset, one.sn) for one in merged] == [
-        (one.queue, one.offset, one.sn) for one in expected
-    ]
+    check_restarts(cuts(growths), queues, queues, data)

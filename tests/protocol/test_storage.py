@@ -75,7 +75,7 @@ def test_a_recovered_history_takes_further_records(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_fsync")
-@settings(max_examples=25, deadline=None, **FIXTURES)
+@settings(max_examples=25, **FIXTURES)
 @given(batches=some_batches)
 def test_a_history_cut_at_any_byte_recovers_every_whole_batch_and_goes_on(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[bytes]]
@@ -92,7 +92,7 @@ def test_a_history_cut_at_any_byte_recovers_every_whole_batch_and_goes_on(
 
 
 @pytest.mark.usefixtures("no_fsync")
-@settings(max_examples=60, deadline=None, **FIXTURES)
+@settings(max_examples=60, **FIXTURES)
 @given(batches=some_batches, junk=st.binary(min_size=1, max_size=200))
 def test_junk_behind_the_last_batch_is_cut_off(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[bytes]], junk: bytes
@@ -114,7 +114,7 @@ def test_zeros_behind_the_last_batch_are_cut_off(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_fsync")
-@settings(max_examples=15, deadline=None, **FIXTURES)
+@settings(max_examples=15, **FIXTURES)
 @given(batches=some_batches.filter(lambda batches: len(batches) > 1), flip=st.integers(1, 255))
 def test_a_damaged_byte_before_the_last_batch_is_refused_never_skipped(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[bytes]], flip: int

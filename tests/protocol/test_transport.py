@@ -254,7 +254,7 @@ def test_a_malformed_frame_closes_the_connection_and_nothing_else(
     assert reason in caplog.text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(garbage=st.binary(min_size=1, max_size=300), greeted=st.booleans())
 def test_garbage_on_the_socket_never_ends_a_node(garbage: bytes, greeted: bool) -> None:
     async def test() -> None:
@@ -275,7 +275,7 @@ def test_garbage_on_the_socket_never_ends_a_node(garbage: bytes, greeted: bool) 
     run(test())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     payloads=st.lists(st.binary(max_size=300), max_size=20),
     cuts=st.lists(st.integers(1, 400), min_size=1, max_size=50),

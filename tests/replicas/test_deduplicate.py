@@ -125,13 +125,13 @@ def check(history: History, accept: Accept) -> None:
             assert [i for i in accepted if i[2:10] == sequence] == [i for i in due if i[2:10] == sequence]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(histories())
 def test_every_output_is_accepted_once_and_in_order(history: History) -> None:
     check(history, correct())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(histories(), st.data())
 def test_marks_survive_a_restart_at_any_point(history: History, data: st.DataObject) -> None:
     marks = [Marks() for _ in range(PARTITIONS)]
@@ -152,7 +152,7 @@ def test_marks_survive_a_restart_at_any_point(history: History, data: st.DataObj
 def test_the_checker_catches(planted: Callable[[], Accept]) -> None:
     caught = 0
 
-    @settings(max_examples=400, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=400, database=None, derandomize=True)
     @given(histories())
     def search(history: History) -> None:
         nonlocal caught

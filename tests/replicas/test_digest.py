@@ -57,7 +57,7 @@ def first_divergence(log: list[Sighting]) -> Divergence | None:
     return min(located, key=lambda d: (d.identity.a, d.identity.b), default=None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 30), st.integers(0, 100), st.integers(1, 3), st.integers(1, 3))
 def test_equal_sites_never_look_different(seed: int, count: int, sites: int, reducers: int) -> None:
     choose = random.Random(seed)
@@ -65,7 +65,7 @@ def test_equal_sites_never_look_different(seed: int, count: int, sites: int, red
     assert suspicions(merged(logs, choose)) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 30), st.integers(20, 100), st.sampled_from(["value", "key", "missing"]))
 def test_a_difference_is_named_with_both_records(seed: int, count: int, how: str) -> None:
     choose = random.Random(seed)

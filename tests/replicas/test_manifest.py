@@ -175,3 +175,10 @@ def test_passwords_are_read_as_java_reads_them(written: str, password: str) -> N
 def test_stores_that_only_java_can_read_are_refused(what: str) -> None:
     with pytest.raises(UsageError, match="only Java can read"):
         client_options({f"ssl.{what}.location": "/store.jks"})
+
+
+def test_order_inband_in_micro_batches_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match="real time only"):
+        RunSettings(
+            name="r", pipeline_file="p.py", bootstrap_servers="b:1", engine="microbatch", order="inband"
+        )

@@ -1,14 +1,18 @@
 """Java's half of the tests that hold Java and Python to the same answers."""
 
+import json
 import os
 import subprocess
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockstep.setup import build, ivy, jars, java
 
 ROOT = Path(__file__).resolve().parents[2]
+VECTORS = ROOT / "tests" / "vectors"
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +27,15 @@ def java_runner(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     )
     runner = [str(compiler.java), "-Xmx128m", "-cp", os.pathsep.join([str(classes), classpath])]
     return [*runner, "io.lockstep.Vectors"]
+
+
+@pytest.fixture
+def replay(java_runner: list[str], tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Let Java replay stories that a Python machine told."""
+
+    def run(told: Iterable[dict[str, Any]]) -> "subprocess.CompletedProcess[str]":
+        stories = tmp_path / "stories.jsonl"
+        stories.write_text("".join(json.dumps(story) + "\n" for story in told))
+        return subprocess.run([*java_runner, str(VECTORS), str(stories)], capture_output=True, text=True)
+
+    return run

@@ -1,15 +1,12 @@
 """The Java merge of heartbeats in band equals the Python one on generated queues (Algorithm 1 judges that one)."""
 
-import json
 import random
-import subprocess
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from lockstep.order.inband import Event, Heartbeat, InBandMerge, Numbers, QueuePosition, encode
+from lockstep.order.inband import Event, Heartbeat, InBandMerge, Numbers, QueuePosition, decode, encode
 
 STORIES = 12_000
-VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 _FOREIGN = (
     "",
     "null",
@@ -19,24 +16,28 @@ _FOREIGN = (
     '{"is":"heartbeat","sequence":1.5}',
     '{"is":"heartbeat","sequence":"9"}',
     '{"is":"heartbeat","sequence":99999999999999999999999}',
+    '{"is":"heartbeat","sequence":-1}',
+    '{"is":"heartbeat","sequence":1,"more":2}',
+    '{"is":"heartbeat","sequence":1,"by":7}',
+    '{"is":"heartbeat","sequence":1} {}',
     '{"is":"event","sequence":3}',
 )
 """No heartbeats: to the source they are records like any other."""
 
 
-def test_java_merges_queues_with_heartbeats_as_python_does(java_runner: list[str], tmp_path: Path) -> None:
-    stories = tmp_path / "stories.jsonl"
-    stories.write_text("".join(json.dumps(story(seed)) + "\n" for seed in range(STORIES)))
-    answer = subprocess.run([*java_runner, str(VECTORS), str(stories)], capture_output=True, text=True)
+def test_java_merges_queues_with_heartbeats_as_python_does(replay: Callable[..., Any]) -> None:
+    answer = replay(story(seed) for seed in range(STORIES))
     assert answer.returncode == 0, answer.stderr
     assert int(answer.stdout.split()[-1]) >= STORIES
 
 
-def test_java_notices_another_turn(java_runner: list[str], tmp_path: Path) -> None:
+def test_what_is_no_heartbeat_to_java_is_none_to_python() -> None:
+    assert [text for text in _FOREIGN if decode(text.encode()) is not None] == []
+
+
+def test_java_notices_another_turn(replay: Callable[..., Any]) -> None:
     """The planted bug: stories that were told by a merge that begins with the first active queue each time."""
-    stories = tmp_path / "stories.jsonl"
-    stories.write_text("".join(json.dumps(story(seed, Forgetful)) + "\n" for seed in range(20)))
-    answer = subprocess.run([*java_runner, str(VECTORS), str(stories)], capture_output=True, text=True)
+    answer = replay(story(seed, Forgetful) for seed in range(20))
     assert answer.returncode != 0
     assert "expected" in answer.stderr
 

@@ -5,10 +5,8 @@ them, claims and orders of right and wrong epochs, skips, and bytes that are no 
 inputs are taken, places are noted, and the merge begins anew at one of them, as a site does.
 """
 
-import json
 import random
-import subprocess
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,7 +16,6 @@ from lockstep.order.merge import Merge, Position
 from lockstep.order.records import Claim, Cut, Order, Skip, decode, encode
 
 STORIES = 12_000
-VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 
 _GARBAGE = (
     "",
@@ -59,19 +56,15 @@ _GARBAGE = (
 )
 
 
-def test_java_merges_as_python_does(java_runner: list[str], tmp_path: Path) -> None:
-    stories = tmp_path / "stories.jsonl"
-    stories.write_text("".join(json.dumps(story(seed)) + "\n" for seed in range(STORIES)))
-    answer = subprocess.run([*java_runner, str(VECTORS), str(stories)], capture_output=True, text=True)
+def test_java_merges_as_python_does(replay: Callable[..., Any]) -> None:
+    answer = replay(story(seed) for seed in range(STORIES))
     assert answer.returncode == 0, answer.stderr
     assert int(answer.stdout.split()[-1]) >= STORIES
 
 
-def test_java_notices_another_tie_break(java_runner: list[str], tmp_path: Path) -> None:
+def test_java_notices_another_tie_break(replay: Callable[..., Any]) -> None:
     """The planted bug: a story that was told by a merge whose round robin begins anew in every cycle."""
-    stories = tmp_path / "stories.jsonl"
-    stories.write_text("".join(json.dumps(story(seed, Forgetful)) + "\n" for seed in range(20)))
-    answer = subprocess.run([*java_runner, str(VECTORS), str(stories)], capture_output=True, text=True)
+    answer = replay(story(seed, Forgetful) for seed in range(20))
     assert answer.returncode != 0
     assert "expected" in answer.stderr
 

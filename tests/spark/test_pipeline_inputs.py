@@ -61,6 +61,15 @@ def test_auto_takes_the_order_that_the_inputs_need_and_says_why() -> None:
         choose_order("partition", [Input(("b", "c"))])
 
 
+def test_heartbeats_go_only_into_topics_that_stages_write() -> None:
+    own = ["x", "y"]
+    assert choose_order("inband", [Input(("x", "y"))], own) == ("inband", "as requested")
+    assert choose_order("inband", [Input(("x",))], own)[0] == "partition"
+    order, why = choose_order("inband", [Input(("x", "theirs"))], own)
+    assert order == "liverobin"
+    assert "theirs" in why
+
+
 _STAGE = """
 @lockstep.pipeline(inputs={inputs}, output="{output}")
 def {name}(rows): return rows

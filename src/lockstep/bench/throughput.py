@@ -15,7 +15,8 @@ from lockstep.errors import LockstepError
 
 RATE = 42_000
 WARM_SECONDS = 40.0
-"""Of the same load: a pause before the figures would count as a frontier that stands."""
+"""As long as two sites on two cores compile their code; of the same load, since a pause before the figures would
+count as a frontier that stands."""
 
 
 def measure(bootstrap_servers: str, folder: Path, quick: bool, console: Console) -> dict[str, float]:

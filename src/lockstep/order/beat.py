@@ -7,22 +7,13 @@ They hold nothing that matters: whoever goes on reads the last number from the h
 to little more than that.
 """
 
-import argparse
 import gc
-import sys
 
-import uvloop
-
-from lockstep.errors import LockstepError
 from lockstep.log.interface import Log
-from lockstep.log.kafka import KafkaLog
-from lockstep.log.options import read_options
-from lockstep.observe.logger import configure, get_logger
+from lockstep.order import command
 from lockstep.order.inband import HeartbeatGenerator, Place
 from lockstep.order.inputs import Shard
 from lockstep.protocol.host import Host
-
-logger = get_logger(__name__)
 
 RECALLED = 100
 """Heartbeats that a new process reads of what is there: one would do."""
@@ -50,37 +41,24 @@ async def beat(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--bootstrap-servers", required=True)
+    parser = command.parser(__doc__)
     parser.add_argument("--heartbeat-topic", required=True)
-    parser.add_argument("--into", type=Shard.parse, required=True, help="topic:partition,...")
+    parser.add_argument("--into", required=True, help="topic:partition,...")
     parser.add_argument("--name", default="heart")
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--period-ms", type=float, default=4.0)
-    parser.add_argument(
-        "--options", type=read_options, default={}, help="a file with librdkafka options as JSON"
-    )
     arguments = parser.parse_args()
-    configure()
-
-    async def run() -> None:
-        async with KafkaLog(arguments.bootstrap_servers, options=arguments.options, linger_ms=0) as log:
-            await beat(
-                log,
-                arguments.heartbeat_topic,
-                arguments.into.queues,
-                name=arguments.name,
-                rank=arguments.rank,
-                period=arguments.period_ms / 1000,
-            )
-
-    try:
-        uvloop.run(run())
-    except LockstepError as error:
-        logger.error("%s", error)
-        sys.exit(error.exit_code)
+    command.run(
+        arguments,
+        lambda log: beat(
+            log,
+            arguments.heartbeat_topic,
+            Shard.parse(arguments.into).queues,
+            name=arguments.name,
+            rank=arguments.rank,
+            period=arguments.period_ms / 1000,
+        ),
+    )
 
 
 if __name__ == "__main__":

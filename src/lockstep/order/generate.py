@@ -9,28 +9,19 @@ several processes with ranks 0, 1, 2: none of them is a single point of failure 
 nothing that matters: kill it at any time. What it has to say, it says as lines of JSON (`report.py`).
 """
 
-import argparse
 import asyncio
 import gc
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import uvloop
-
-from lockstep.errors import LockstepError
 from lockstep.log.interface import Log
-from lockstep.log.kafka import KafkaLog
-from lockstep.log.options import read_options
-from lockstep.observe.logger import configure, get_logger
+from lockstep.order import command
 from lockstep.order.growth import Growth
 from lockstep.order.inputs import EndOffsets, Shard, ShardHost
 from lockstep.order.liverobin import Generator
 from lockstep.order.pace import IDLE
 from lockstep.order.report import report_void
-
-logger = get_logger(__name__)
 
 RECALLED = 1000
 """Order records that a new generator reads of what is there: enough to know the latest cut."""
@@ -105,10 +96,7 @@ async def generate(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--bootstrap-servers", required=True)
+    parser = command.parser(__doc__)
     parser.add_argument("--order-topic", required=True)
     parser.add_argument("--shard", action="append", required=True, help="topic:partition@start,...")
     parser.add_argument("--name", default="generator")
@@ -118,32 +106,22 @@ def main() -> None:
         "--idle-ms", type=float, default=1000 * IDLE, help="the period while nothing comes in"
     )
     parser.add_argument(
-        "--options", type=read_options, default={}, help="a file with librdkafka options as JSON"
-    )
-    parser.add_argument(
         "--trimmed", type=Path, help="a file that says what was added before the topic was trimmed"
     )
     arguments = parser.parse_args()
-    configure()
-
-    async def run(shards: list[Shard]) -> None:
-        async with KafkaLog(arguments.bootstrap_servers, options=arguments.options, linger_ms=0) as log:
-            await generate(
-                log,
-                arguments.order_topic,
-                shards,
-                name=arguments.name,
-                rank=arguments.rank,
-                period=arguments.period_ms / 1000,
-                idle=arguments.idle_ms / 1000,
-                trimmed=arguments.trimmed,
-            )
-
-    try:
-        uvloop.run(run([Shard.parse(text) for text in arguments.shard]))
-    except LockstepError as error:
-        logger.error("%s", error)
-        sys.exit(error.exit_code)
+    command.run(
+        arguments,
+        lambda log: generate(
+            log,
+            arguments.order_topic,
+            [Shard.parse(text) for text in arguments.shard],
+            name=arguments.name,
+            rank=arguments.rank,
+            period=arguments.period_ms / 1000,
+            idle=arguments.idle_ms / 1000,
+            trimmed=arguments.trimmed,
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -21,12 +21,18 @@ from lockstep.observe.logger import get_logger
 from lockstep.order.inputs import Shard
 from lockstep.order.liverobin import Admitted, AskGrown, Grown
 from lockstep.order.records import Queue
-from lockstep.order.report import LOOK_SECONDS, say, say_unread, unread_partitions
+from lockstep.order.report import say
 
 logger = get_logger(__name__)
 
+LOOK_SECONDS = 10.0
+"""Between two looks for partitions that no shard reads."""
 GROWING_SECONDS = 2.0
-"""Between two looks for partitions that a shard would take in."""
+"""The same, where a shard would take them in."""
+GROWN_HINT = (
+    "this run does not read them, because keys have moved between partitions: let it finish what it reads, "
+    "stop it, and begin a new run, which reads all partitions from where they stand"
+)
 
 
 class Trimmed(msgspec.Struct, frozen=True):
@@ -47,7 +53,7 @@ def read_trimmed(path: Path) -> dict[int, Trimmed]:
 
 
 class Growth:
-    """Looks for new partitions. `tell` hands a command to the machine of a shard."""
+    """Looks for new partitions. `tell` hands a command to the machine of a shard whose topics may grow."""
 
     def __init__(
         self,
@@ -56,7 +62,7 @@ class Growth:
         order_topic: str,
         shards: Sequence[Shard],
         *,
-        tell: Callable[[int, Grown], None],
+        tell: Callable[[int, Grown], None] = lambda number, grown: None,
         trimmed: Path | None = None,
     ) -> None:
         self._name = name
@@ -87,7 +93,7 @@ class Growth:
             try:
                 await self._look()
             except LockstepError as error:
-                logger.debug("cannot look for new partitions: %s", error)
+                logger.debug("cannot tell of new partitions: %s", error)
             try:
                 await asyncio.wait_for(self._hurry.wait(), pause)
             except TimeoutError:
@@ -96,21 +102,31 @@ class Growth:
     async def _look(self) -> None:
         counts = {}
         for topic in sorted({topic for shard in self._shards for topic, _ in shard.queues}):
-            counts[topic] = await self._log.partitions(topic)
+            try:
+                counts[topic] = await self._log.partitions(topic)
+            except LockstepError as error:
+                logger.debug("cannot ask for the partitions of %s: %s", topic, error)
+                continue
             fixed = [shard for shard in self._shards if topic not in _growing(shard)]
             if any(topic == name for shard in fixed for name, _ in shard.queues):
-                say_unread(self._name, topic, unread_partitions(topic, counts[topic], fixed), self._said)
+                self._say_unread(topic, unread_partitions(topic, counts[topic], fixed))
         for number, shard in enumerate(self._shards):
             found = tuple(
                 (topic, partition)
                 for topic in sorted(_growing(shard))
-                for partition in range(counts[topic])
+                for partition in range(counts.get(topic, 0))
                 if (topic, partition) not in shard.growing
             )
             if found != self._told.get(number, ()) or number in self._asked:
                 self._tell(number, await self._grown(number, found))
                 self._told[number] = found
                 self._asked.discard(number)
+
+    def _say_unread(self, topic: str, unread: list[int]) -> None:
+        """Say it once: their records reach nobody."""
+        if unread and self._said.get(topic) != unread:
+            self._said[topic] = unread
+            say("grown", name=self._name, topic=topic, unread=unread, hint=GROWN_HINT)
 
     async def _grown(self, number: int, found: tuple[Queue, ...]) -> Grown:
         # In this order: if nothing is noted after we have seen where the topic begins, nothing was added before.
@@ -119,6 +135,12 @@ class Growth:
         if noted is None:
             return Grown(found, first)
         return Grown(found, noted.order_offset, noted.added)
+
+
+def unread_partitions(topic: str, count: int, shards: Sequence[Shard]) -> list[int]:
+    """The partitions of a topic that no shard reads."""
+    read = {partition for shard in shards for name, partition in shard.queues if name == topic}
+    return [partition for partition in range(count) if partition not in read]
 
 
 def _growing(shard: Shard) -> set[str]:

@@ -26,6 +26,7 @@ import msgspec
 from lockstep.order.liverobin import MAX_FAILURES
 from lockstep.order.outbox import Outbox
 from lockstep.order.pace import Pace
+from lockstep.order.records import Number
 from lockstep.protocol.machine import (
     Append,
     Compact,
@@ -68,7 +69,7 @@ class Heartbeat(
 ):
     """A pulse that flows through the whole graph, numbered from 1 on. `by` is for those who generate."""
 
-    sequence: int
+    sequence: Number
     by: str = ""
 
 
@@ -279,7 +280,8 @@ class InBandMerge:
     """Algorithm 1 over queues with heartbeats in band, one item at a time.
 
     The paper marks a queue as inactive whose heartbeat is consumed, until all of them are. Here a queue is active
-    while no other has a lower last heartbeat: the same, and a heartbeat that is missing in one queue does no harm.
+    while no other has a lower last heartbeat. That is the same if no heartbeat is missing; where one is missing,
+    the next one of its queue stands for it.
     The Java twin is `io.lockstep.order.InBandMerge`.
     """
 

@@ -14,20 +14,18 @@ import argparse
 import asyncio
 import gc
 import signal
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import uvloop
 
 from lockstep.coordination.client import Client
 from lockstep.errors import LockstepError, UsageError
 from lockstep.log.interface import Log
-from lockstep.log.kafka import KafkaLog
-from lockstep.log.options import read_options
-from lockstep.observe.logger import configure, get_logger
+from lockstep.observe.logger import get_logger
+from lockstep.order import command
 from lockstep.order.candidacy import Candidacy
+from lockstep.order.growth import Growth
 from lockstep.order.inputs import EndOffsets, Shard, ShardHost
 from lockstep.order.kazoo import (
     Depose,
@@ -43,7 +41,7 @@ from lockstep.order.kazoo import (
 )
 from lockstep.order.merge import Position
 from lockstep.order.pace import IDLE
-from lockstep.order.report import report_growth, report_void, say
+from lockstep.order.report import report_void, say
 from lockstep.order.trimming import path_of, recall
 
 logger = get_logger(__name__)
@@ -114,7 +112,9 @@ class Leader:
             void = report_void(self._name, lambda: sum(orderer.void for orderer in self._orderers))
             self._keep(asyncio.ensure_future(void))
             self._keep(asyncio.ensure_future(ends.watch()))
-            self._keep(asyncio.ensure_future(report_growth(self._name, self._log, self._shards)))
+            self._keep(
+                asyncio.ensure_future(Growth(self._name, self._log, self._topic, self._shards).watch())
+            )
             await asyncio.gather(standing, self._failed, *(one.host.ended() for one in self._hosts))
         finally:
             for task in [*self._tasks, *([standing] if standing is not None else [])]:
@@ -224,10 +224,7 @@ def _positive(text: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--bootstrap-servers", required=True)
+    parser = command.parser(__doc__)
     parser.add_argument("--order-topic", required=True)
     parser.add_argument("--coordination", required=True, help="host:port,host:port,host:port")
     parser.add_argument("--shard", action="append", required=True, help="topic:partition@start,...")
@@ -242,14 +239,23 @@ def main() -> None:
     parser.add_argument("--session-ms", type=float, default=2000.0, help="session timeout at the service")
     parser.add_argument("--priority", default="", help="queue numbers, the most urgent first")
     parser.add_argument("--slice", type=_positive, help="inputs of a queue before it is the next one's turn")
-    parser.add_argument(
-        "--options", type=read_options, default={}, help="a file with librdkafka options as JSON"
-    )
     arguments = parser.parse_args()
-    configure()
-    try:
-        shards = [Shard.parse(text) for text in arguments.shard]
-        settings = Settings(
+    command.run(arguments, lambda log: _lead(arguments, log))
+
+
+async def _lead(arguments: argparse.Namespace, log: Log) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    shards = [Shard.parse(text) for text in arguments.shard]
+    leader = Leader(
+        log,
+        arguments.order_topic,
+        shards,
+        coordination=arguments.coordination,
+        name=arguments.name,
+        settings=Settings(
             period=arguments.period_ms / 1000,
             idle=arguments.idle_ms / 1000,
             cap=arguments.cap,
@@ -257,31 +263,12 @@ def main() -> None:
             patience=arguments.patience_ms / 1000,
             session=arguments.session_ms / 1000,
             policy=_policy(arguments, min(len(shard.queues) for shard in shards)),
-        )
-        uvloop.run(_run(arguments, shards, settings))
-    except LockstepError as error:
-        logger.error("%s", error)
-        sys.exit(error.exit_code)
-
-
-async def _run(arguments: argparse.Namespace, shards: list[Shard], settings: Settings) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    async with KafkaLog(arguments.bootstrap_servers, options=arguments.options, linger_ms=0) as log:
-        leader = Leader(
-            log,
-            arguments.order_topic,
-            shards,
-            coordination=arguments.coordination,
-            name=arguments.name,
-            settings=settings,
-        )
-        try:
-            await leader.run()
-        except asyncio.CancelledError:
-            logger.info("%s stops", arguments.name)
+        ),
+    )
+    try:
+        await leader.run()
+    except asyncio.CancelledError:
+        logger.info("%s stops", arguments.name)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ MAX_QUEUES = 1000
 """A shard has at most so many queues, with those that were added."""
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Topic: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[a-zA-Z0-9._-]{1,249}\Z")]
+TOPIC = r"[a-zA-Z0-9._-]{1,249}"
+"""What Kafka allows as the name of a topic."""
+Topic: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"\A{TOPIC}\Z")]
 Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Queue: TypeAlias = tuple[str, int]
 """The topic and the partition that a queue is."""

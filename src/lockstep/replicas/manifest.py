@@ -265,7 +265,7 @@ def refuse_used_output(bootstrap_servers: str, options: Mapping[str, Any], outpu
         places = []
         for partition in range(output.partitions):
             place = TopicPartition(output.topic, partition)
-            low, high = _watermarks(consumer, place)
+            low, high = watermarks(consumer, place)
             if high > low:
                 places.append(TopicPartition(output.topic, partition, high - 1))
         consumer.assign(places)
@@ -319,7 +319,8 @@ def _without_address(text: str) -> str:
     return re.sub(r" \(after \d+ms.*", "", text.partition(": ")[2] or text)
 
 
-def _watermarks(consumer: Any, place: TopicPartition, timeout: float = 10.0) -> tuple[int, int]:
+def watermarks(consumer: Any, place: TopicPartition, timeout: float = 10.0) -> tuple[int, int]:
+    """Where a partition begins and ends."""
     deadline = time.monotonic() + timeout
     while True:
         try:

@@ -17,10 +17,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.errors import UsageError
+from lockstep.order.records import TOPIC
 
 DECLARATION = 'declare it as @lockstep.pipeline(inputs=["topic"], output="topic")'
-
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
@@ -113,6 +112,6 @@ class Input:
 
 
 def check_topic(topic: object) -> str:
-    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not isinstance(topic, str) or not re.fullmatch(TOPIC, topic) or topic in (".", ".."):
         raise UsageError(f"{topic!r} cannot be the name of a Kafka topic", hint=DECLARATION)
     return topic

@@ -157,7 +157,7 @@ def test_a_new_site_joins_at_another_ones_place_and_stands_in_for_it_though_topi
     with scene.run(sites=2, trim_seconds=0.5) as job:
         joined = job.status()["sites"]["site-2"]["joined"]
         assert {name: one["from"] for name, one in joined.items()} == {"tagged": "site-1", "": "site-1"}
-        assert sum(joined["tagged"]["begins"].values()) >= 2000
+        assert sum(joined["tagged"]["begins"].values()) > 0, "it does not replay what is trimmed"
         before = scene.begin(order)
         job.kill("site-1")
         scene.write(300)

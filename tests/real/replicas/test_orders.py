@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as Plain
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import lockstep
@@ -26,6 +26,7 @@ from lockstep.order.merge import Input, Merge
 from lockstep.order.records import Queue, decode
 from lockstep.replicas.deduplicate import Marks
 from lockstep.replicas.job import Job
+from lockstep.replicas.manifest import watermarks
 from lockstep.spark.identity import IDENTITY_HEADER
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -68,7 +69,7 @@ class Scene:
         try:
             found = []
             for partition in range(len(consumer.list_topics(topic, 10).topics[topic].partitions)):
-                low, high = watermarks(consumer, TopicPartition(topic, partition))
+                low, high = watermarks(consumer, TopicPartition(topic, partition), 30)
                 consumer.assign([TopicPartition(topic, partition, low)])
                 while low < high:
                     message = consumer.poll(10)
@@ -103,19 +104,6 @@ class Scene:
             if message.partition() == shard:
                 merge.follow(message.offset(), decode(message.value()))
         return merge.take(1_000_000)
-
-
-def watermarks(consumer: Any, place: TopicPartition, seconds: float = 30.0) -> tuple[int, int]:
-    """The broker of a machine that is overloaded loses its partitions for a moment."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            low, high = consumer.get_watermark_offsets(place, 10)
-            return low, high
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.05)
 
 
 def wait(condition: Any, seconds: float = 90.0) -> None:

@@ -102,7 +102,7 @@ def test_a_site_on_a_cluster_counts_right_and_goes_on_from_its_checkpoint_after_
             read(consumer, records, HALF)
             committed = job.folder / "sites" / "site-1" / "checkpoint" / "commits"
             wait(lambda: committed.is_dir() and any(file.name.isdigit() for file in committed.iterdir()), 30)
-            assert job.status()["sites"]["site-1"]["batch_id"] is not None
+            wait(lambda: job.status()["sites"]["site-1"]["batch_id"] is not None)
             job.kill("site-1")
             scene.write(HALF)
             read(consumer, records, 2 * HALF)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -66,6 +66,16 @@ class Bench:
         for key, value in records:
             self._producer.produce(topic, key=key.encode(), value=value.encode(), partition=partition)
         assert self._producer.flush(10) == 0
+
+    def takes(self, topic: str, value: str) -> bool:
+        """Whether the broker takes such a record; if so, it is written."""
+        refused: list[KafkaError] = []
+        self._producer.produce(
+            topic, value=value, on_delivery=lambda error, _: refused.append(error) if error else None
+        )
+        assert self._producer.flush(10) == 0
+        assert all(error.code() == KafkaError.MSG_SIZE_TOO_LARGE for error in refused)
+        return not refused
 
     def produce_bytes(self, topic: str, value: bytes) -> None:
         self._producer.produce(topic, value=value)

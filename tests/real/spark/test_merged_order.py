@@ -78,3 +78,16 @@ def test_a_partition_that_a_cut_adds_is_read_from_that_cut_on_also_after_a_resta
     bench.produce_bytes(order, encode(Cut((3, 1))))  # of a generator that has not heard of it
     bench.produce_bytes(order, encode(Cut((3, 1, 2), added=((b, 1),))))
     assert distinct(6) == [b"a0", b"b0", b"a1", b"c0", b"a2", b"c1"]
+
+
+def test_order_inband_in_micro_batches_ends_the_query_with_our_words(bench: Bench) -> None:
+    """A run is refused before; where the engine is chosen by the plan, the source says it."""
+    query = bench.start(
+        copying(bench),
+        "site-1",
+        engine="microbatch",
+        order="inband",
+        order_places=["*"],
+        input_partitions={f"{bench.name}.a": 1, f"{bench.name}.b": 1},
+    )
+    assert "no end that is known before it is read" in bench.failure(query)

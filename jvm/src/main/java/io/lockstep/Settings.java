@@ -13,6 +13,13 @@ public final class Settings {
 
     private static final String KAFKA = "kafka.";
 
+    /** A client asks again soon where a dead broker's partitions are: by default its pauses grow to a second. */
+    private static final Map<String, String> IMPATIENCE = Map.of(
+            "retry.backoff.ms", "50",
+            "retry.backoff.max.ms", "100",
+            "reconnect.backoff.ms", "50",
+            "reconnect.backoff.max.ms", "500");
+
     private final CaseInsensitiveStringMap options;
 
     public Settings(CaseInsensitiveStringMap options) {
@@ -41,10 +48,10 @@ public final class Settings {
         return options.getBoolean(name, otherwise);
     }
 
-    /** A copy of Kafka's client settings, without the prefix. */
+    /** Kafka's client settings, without the prefix: ours, and over them the user's own. */
     public Map<String, Object> kafka() {
         required("kafka.bootstrap.servers");
-        Map<String, Object> settings = new HashMap<>();
+        Map<String, Object> settings = new HashMap<>(IMPATIENCE);
         options.asCaseSensitiveMap().forEach((name, value) -> {
             if (name.toLowerCase(java.util.Locale.ROOT).startsWith(KAFKA)) {
                 settings.put(name.substring(KAFKA.length()), value);

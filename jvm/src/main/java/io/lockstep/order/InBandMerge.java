@@ -1,9 +1,7 @@
 package io.lockstep.order;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import io.lockstep.Settings;
 import java.io.IOException;
-import java.util.stream.LongStream;
 
 /**
  * Algorithm 1 of the paper over queues with heartbeats in band: which queue is next. The Python twin is
@@ -59,7 +57,10 @@ public final class InBandMerge {
     }
 
     private void turn() {
-        long lowest = LongStream.of(beats).min().orElseThrow();
+        long lowest = beats[0];
+        for (long beat : beats) {
+            lowest = Math.min(lowest, beat);
+        }
         do {
             next = (next + 1) % beats.length;
         } while (beats[next] != lowest);
@@ -67,15 +68,16 @@ public final class InBandMerge {
 
     /** The number of the heartbeat that a record's value holds, or -1 if it is none. */
     public static long sequence(byte[] value) {
-        if (value == null) {
+        if (value == null || value.length > OrderRecord.LIMIT) {
             return NONE;
         }
         try {
-            JsonNode node = Settings.JSON.readTree(value);
+            JsonNode node = OrderRecord.READER.readTree(value);
             JsonNode sequence = node.path("sequence");
             boolean sound = KIND.equals(node.path("is").textValue())
                     && sequence.isIntegralNumber()
-                    && sequence.canConvertToLong();
+                    && sequence.canConvertToLong()
+                    && node.size() == (node.path("by").isTextual() ? 3 : 2);
             return sound ? Math.max(NONE, sequence.longValue()) : NONE;
         } catch (IOException notJson) {
             return NONE;

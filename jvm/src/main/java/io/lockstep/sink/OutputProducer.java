@@ -23,6 +23,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 final class OutputProducer {
     private static final int REFUSED = 70;
+    private static final int ENDLESS_SECONDS = 3;
+    private static final int MANY_SPLITS = 5;
     private static final Map<Map<String, Object>, OutputProducer> KEPT = new ConcurrentHashMap<>();
 
     private final KafkaProducer<byte[], byte[]> producer;
@@ -62,6 +64,9 @@ final class OutputProducer {
     private OutputProducer(Map<String, Object> settings, String lastWords) {
         this.producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
         this.lastWords = lastWords.isEmpty() ? null : Path.of(lastWords);
+        Thread watch = new Thread(this::watchSplits, "lockstep-splits");
+        watch.setDaemon(true);
+        watch.start();
     }
 
     void send(ProducerRecord<byte[], byte[]> record) {
@@ -70,7 +75,7 @@ final class OutputProducer {
             if (error != null) {
                 refused = error;
                 if (Thread.currentThread() != writer) {
-                    die(record, error);
+                    die(why(record, error));
                 }
             }
         });
@@ -83,8 +88,35 @@ final class OutputProducer {
         producer.flush();
     }
 
-    private void die(ProducerRecord<byte[], byte[]> record, Exception error) {
-        String words = Instant.now() + " " + why(record, error);
+    /**
+     * A batch that is too large for its topic is split, and refused again, for ever, if the topic's limit was lowered
+     * while this site ran: the parts are cut by batch.size, which knows the old one.
+     */
+    private void watchSplits() {
+        double before = 0;
+        int seconds = 0;
+        try {
+            while (seconds < ENDLESS_SECONDS) {
+                Thread.sleep(1000);
+                double splits = splits();
+                seconds = splits >= before + MANY_SPLITS ? seconds + 1 : 0;
+                before = splits;
+            }
+        } catch (InterruptedException ended) {
+            return;
+        }
+        die("Kafka refused an output: it is larger than its topic's max.message.bytes, which was lowered meanwhile");
+    }
+
+    private double splits() {
+        return producer.metrics().entrySet().stream()
+                .filter(one -> one.getKey().name().equals("batch-split-total"))
+                .mapToDouble(one -> (Double) one.getValue().metricValue())
+                .sum();
+    }
+
+    private void die(String why) {
+        String words = Instant.now() + " " + why;
         System.err.println(LockstepException.MARKER + words);
         try {
             if (lastWords != null) {

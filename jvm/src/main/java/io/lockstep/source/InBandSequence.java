@@ -4,11 +4,9 @@ import io.lockstep.Progress;
 import io.lockstep.order.InBandMerge;
 import io.lockstep.order.InBandPlace;
 import io.lockstep.order.Place;
-import java.time.Duration;
 import java.util.List;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
-import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 
 /**
  * Stage topics in the order that the heartbeats among their events give: {@link InBandMerge} says which queue is next.
@@ -22,7 +20,6 @@ final class InBandSequence extends Sequence {
     private final int shard;
     private final List<QueueBuffer> queues;
     private InBandMerge merge;
-    private long sn;
 
     InBandSequence(Shard shard) {
         super(shard.key(), Consumers.of(shard.kafka(), shard.queues()));
@@ -57,18 +54,13 @@ final class InBandSequence extends Sequence {
     }
 
     @Override
-    long sn() {
-        return sn;
-    }
-
-    @Override
     Place place() {
         return merge.place();
     }
 
     @Override
-    boolean reached(Place until) {
-        return until != null && merge.upcoming() >= until.upcoming();
+    long upcoming() {
+        return merge.upcoming();
     }
 
     @Override
@@ -89,12 +81,7 @@ final class InBandSequence extends Sequence {
     }
 
     private void poll(long patienceMs) {
-        ConsumerRecords<byte[], byte[]> records;
-        try {
-            records = consumer.poll(Duration.ofMillis(patienceMs));
-        } catch (OffsetOutOfRangeException error) {
-            throw Consumers.outOfRange(consumer, error);
-        }
+        ConsumerRecords<byte[], byte[]> records = fetch(patienceMs);
         for (QueueBuffer queue : queues) {
             queue.add(records.records(queue.partition));
         }

@@ -5,13 +5,11 @@ import io.lockstep.order.Merge;
 import io.lockstep.order.MergePlace;
 import io.lockstep.order.OrderRecord;
 import io.lockstep.order.Place;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
-import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.TopicPartition;
 
 /**
@@ -32,7 +30,6 @@ final class MergedSequence extends Sequence {
     private boolean orderPaused;
     private boolean placed;
     private Merge merge;
-    private long sn;
 
     MergedSequence(Shard shard) {
         super(shard.key(), Consumers.of(shard.kafka(), everything(shard)));
@@ -75,18 +72,13 @@ final class MergedSequence extends Sequence {
     }
 
     @Override
-    long sn() {
-        return sn;
-    }
-
-    @Override
     Place place() {
         return merge.place();
     }
 
     @Override
-    boolean reached(Place until) {
-        return until != null && merge.upcoming() >= until.upcoming();
+    long upcoming() {
+        return merge.upcoming();
     }
 
     @Override
@@ -171,12 +163,7 @@ final class MergedSequence extends Sequence {
             orderPaused = false;
             consumer.resume(List.of(order));
         }
-        ConsumerRecords<byte[], byte[]> records;
-        try {
-            records = consumer.poll(Duration.ofMillis(patienceMs));
-        } catch (OffsetOutOfRangeException error) {
-            throw Consumers.outOfRange(consumer, error);
-        }
+        ConsumerRecords<byte[], byte[]> records = fetch(patienceMs);
         for (ConsumerRecord<byte[], byte[]> record : records.records(order)) {
             merge.follow(record.offset(), OrderRecord.decode(record.value()));
         }

@@ -2,12 +2,10 @@ package io.lockstep.source;
 
 import io.lockstep.Progress;
 import io.lockstep.order.Place;
-import java.time.Duration;
 import java.util.Collections;
 import java.util.Iterator;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
-import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.TopicPartition;
 
 /** Order {@code partition}: one queue, whose offsets are the order. What it holds is bounded by Kafka's fetch sizes. */
@@ -17,7 +15,6 @@ final class PartitionSequence extends Sequence {
     private ConsumerRecord<byte[], byte[]> held; // fetched, but of a later batch
     private long at = -1;
     private long end = -1; // of the partition, as far as it is known
-    private long sn;
 
     PartitionSequence(Shard shard) {
         super(shard.key(), Consumers.of(shard.kafka(), shard.queues()));
@@ -32,7 +29,7 @@ final class PartitionSequence extends Sequence {
         }
         if (held == null) {
             if (!fetched.hasNext()) {
-                fetch(patienceMs);
+                fetchMore(patienceMs);
             }
             if (!fetched.hasNext()) {
                 return null;
@@ -51,18 +48,13 @@ final class PartitionSequence extends Sequence {
     }
 
     @Override
-    long sn() {
-        return sn;
-    }
-
-    @Override
     Place place() {
         return new Place.Offset(at);
     }
 
     @Override
-    boolean reached(Place until) {
-        return until != null && at >= until.upcoming();
+    long upcoming() {
+        return at;
     }
 
     @Override
@@ -80,18 +72,14 @@ final class PartitionSequence extends Sequence {
         Progress.read(partition.topic(), partition.partition(), at, end < 0 ? -1 : Math.max(0, end - at));
     }
 
-    private void fetch(long patienceMs) {
-        try {
-            ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(patienceMs));
-            if (records.isEmpty()) {
-                at = Math.max(at, consumer.position(partition));
-            }
-            fetched = records.iterator();
-            long behind = behind(partition);
-            end = behind < 0 ? -1 : consumer.position(partition) + behind;
-            report();
-        } catch (OffsetOutOfRangeException error) {
-            throw Consumers.outOfRange(consumer, error);
+    private void fetchMore(long patienceMs) {
+        ConsumerRecords<byte[], byte[]> records = fetch(patienceMs);
+        if (records.isEmpty()) {
+            at = Math.max(at, consumer.position(partition));
         }
+        fetched = records.iterator();
+        long behind = consumer.currentLag(partition).orElse(-1);
+        end = behind < 0 ? -1 : consumer.position(partition) + behind;
+        report();
     }
 }

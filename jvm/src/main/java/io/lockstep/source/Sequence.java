@@ -5,8 +5,9 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 
 /**
  * The records of one shard in their order, with the Kafka consumer that fetches them, kept from batch to batch: a
@@ -20,6 +21,9 @@ abstract class Sequence {
 
     private final String key;
     final KafkaConsumer<byte[], byte[]> consumer;
+
+    /** The number of the record that {@link #next} returned last. */
+    long sn;
 
     Sequence(String key, KafkaConsumer<byte[], byte[]> consumer) {
         this.key = key;
@@ -46,23 +50,28 @@ abstract class Sequence {
      */
     abstract ConsumerRecord<byte[], byte[]> next(Place until, long patienceMs);
 
-    /** The number of the record that {@link #next} returned last. */
-    abstract long sn();
-
     /** Where the next record is: all before it were returned, or do not exist. */
     abstract Place place();
 
+    /** The number of the next record, as {@link #place} has it. */
+    abstract long upcoming();
+
     /** Whether everything before {@code until} was returned. */
-    abstract boolean reached(Place until);
+    final boolean reached(Place until) {
+        return until != null && upcoming() >= until.upcoming();
+    }
 
     abstract void seek(Place from);
 
     /** Tell {@link io.lockstep.Progress} where the next record is, and how many there are. */
     abstract void report();
 
-    /** The records that a partition has behind the consumer, or -1: before its first fetch Kafka does not know. */
-    final long behind(TopicPartition partition) {
-        return consumer.currentLag(partition).orElse(-1);
+    final ConsumerRecords<byte[], byte[]> fetch(long patienceMs) {
+        try {
+            return consumer.poll(Duration.ofMillis(patienceMs));
+        } catch (OffsetOutOfRangeException error) {
+            throw Consumers.outOfRange(consumer, error);
+        }
     }
 
     void putBack() {

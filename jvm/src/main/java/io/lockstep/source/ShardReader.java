@@ -148,7 +148,7 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
             record.timestampType().id,
             headers(record),
             shard.shard(),
-            sequence.sn(),
+            sequence.sn,
         });
     }
 
