@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 
 from lockstep import process
 from lockstep.errors import LockstepError
+from lockstep.log.failover import FAILOVER
 
 TICK_SECONDS = 0.002
 """Records that are due within a tick are produced together: waking up for each would cost half a core."""
@@ -81,6 +82,7 @@ def produce(load: Load) -> int:
     """Produce until the time is over or SIGTERM comes; returns how many records were acknowledged."""
     producer = Producer(
         {
+            **FAILOVER,
             "bootstrap.servers": load.bootstrap_servers,
             "enable.idempotence": True,
             "linger.ms": 0 if load.rate < 10_000 else 5,

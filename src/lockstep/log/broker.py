@@ -52,10 +52,12 @@ class Broker:
         heap_mb: int = 256,
         settings: Mapping[str, str] | None = None,
         security: Security | None = None,
+        own_controller: bool = False,
     ) -> None:
         """With `port`, node n listens on `port` + n - 1; else on free ports. `settings` go to every node.
 
-        With `security` clients have to log in.
+        With `security` clients have to log in. With `own_controller` the nodes are brokers alone and their
+        controller is a process apart, as Kafka advises for production: then no killed node is the controller.
         """
         if nodes not in (1, 3):
             raise UsageError(f"a broker has 1 or 3 nodes, not {nodes}")
@@ -67,13 +69,16 @@ class Broker:
         self._heap_mb = heap_mb
         self._settings = dict(settings or {})
         self._security = security
+        if own_controller and security is not None:
+            raise UsageError("a broker with a controller of its own takes no security settings")
+        self._own_controller = own_controller
         self._nodes: tuple[Node, ...] = ()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lock: IO[str] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(node.address for node in self._nodes)
+        return ",".join(node.address for node in self._nodes if node.is_broker)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -174,9 +179,10 @@ class Broker:
         before = stored.get("ports", [])
         placed = []
         chosen: set[int] = set()
-        for number in self.nodes:
-            old = before[number - 1] if len(before) == self._count else (0, 0)
-            if self._port:
+        for number in range(1, self._count + 1 + self._own_controller):
+            old = before[number - 1] if number <= len(before) else (0, 0)
+            is_broker = number <= self._count
+            if self._port and is_broker:
                 port = self._port + number - 1
                 if not is_free(port):
                     raise LockstepError(
@@ -187,7 +193,9 @@ class Broker:
             chosen.add(port)
             controller_port = free_port(old[1], chosen)
             chosen.add(controller_port)
-            placed.append(Node(number, self.folder / f"node-{number}", port, controller_port))
+            is_controller = is_broker != self._own_controller
+            folder = self.folder / f"node-{number}"
+            placed.append(Node(number, folder, port, controller_port, is_broker, is_controller))
         return tuple(placed)
 
     def _launch(self, node: Node) -> None:
@@ -201,6 +209,8 @@ class Broker:
         """Until each node, asked itself, knows all running nodes as members."""
         deadline = time.monotonic() + READY_SECONDS
         for node in nodes:
+            if not node.is_broker:
+                continue  # it is ready if the brokers are
             admin = AdminClient(
                 {
                     "bootstrap.servers": node.address,

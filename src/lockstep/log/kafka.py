@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from lockstep.errors import UsageError
 from lockstep.log.errors import LogClosed, LogError, RecordTooLarge, Unavailable, UnknownPartition
+from lockstep.log.failover import FAILOVER
 from lockstep.log.interface import DEFAULT_LIMIT, RECORD_OVERHEAD, Entry, Log
 from lockstep.log.kafka_admin import Admin, TopicIdentity, translate
 from lockstep.log.kafka_reader import KafkaReader
@@ -199,10 +200,9 @@ class _Writer:
                 "message.max.bytes": 100_000_000,  # the topic's own limit decides, and was asked for
                 "queue.buffering.max.messages": 10_000_000,  # our own bound, in bytes, is the tighter one
                 "queue.buffering.max.kbytes": 2_000_000,
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 500,
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 500,
+                **FAILOVER,
                 "topic.metadata.propagation.max.ms": 2_000,
                 **options,
                 **PINNED,

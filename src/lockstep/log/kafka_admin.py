@@ -22,8 +22,12 @@ from lockstep.log.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from lockstep.log.failover import FAILOVER
 
-ATTEMPT_SECONDS = 3.0
+CHANGE_SECONDS = 3.0
+"""How long one attempt of a change may take, and the last ones of a question."""
+QUESTION_SECONDS = 0.25
+"""How long the first attempt of a question may take: it may have gone to a broker that has just died."""
 DEFAULT_MAX_BYTES = 1_048_588
 
 MISSING = frozenset(
@@ -84,14 +88,17 @@ class Admin:
 
     def __init__(self, options: Mapping[str, Any], request_seconds: float) -> None:
         self._seconds = request_seconds
-        self._client = AdminClient(
-            {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 20, **options}
-        )
+        self._client = AdminClient({"retry.backoff.ms": 20, **FAILOVER, **options})
         self.known: dict[str, TopicIdentity] = {}
+        self._looking: asyncio.Future[None] | None = None
 
     async def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=config)
-        await self._ask(topic, lambda seconds: self._client.create_topics([new], request_timeout=seconds))
+        await self._ask(
+            topic,
+            lambda seconds: self._client.create_topics([new], request_timeout=seconds),
+            attempt=CHANGE_SECONDS,
+        )
         self.known.pop(topic, None)
         # Creation is answered by the controller; the brokers hear of it a moment later.
         deadline = asyncio.get_running_loop().time() + self._seconds
@@ -108,7 +115,11 @@ class Admin:
             await asyncio.sleep(0.01)
 
     async def delete(self, topic: str) -> None:
-        await self._ask(topic, lambda seconds: self._client.delete_topics([topic], request_timeout=seconds))
+        await self._ask(
+            topic,
+            lambda seconds: self._client.delete_topics([topic], request_timeout=seconds),
+            attempt=CHANGE_SECONDS,
+        )
         deadline = asyncio.get_running_loop().time() + self._seconds
         while await self._described(topic) is not None:
             if asyncio.get_running_loop().time() > deadline:
@@ -151,10 +162,12 @@ class Admin:
         """
         found: dict[str, LogError] = {}
         missed = dict.fromkeys(identities, 0)
+        attempt_seconds = QUESTION_SECONDS
         while missed and not give_up():
             asked = self._client.describe_topics(
-                TopicCollection(list(missed)), request_timeout=ATTEMPT_SECONDS
+                TopicCollection(list(missed)), request_timeout=attempt_seconds
             )
+            attempt_seconds = min(2 * attempt_seconds, CHANGE_SECONDS)
             for topic, answer in asked.items():
                 try:
                     described = answer.result()
@@ -169,6 +182,7 @@ class Admin:
                     found[topic] = TopicRecreated(topic)
                 del missed[topic]
             if missed:
+                _look_around(self._client)
                 time.sleep(0.05)
         return found
 
@@ -206,6 +220,8 @@ class Admin:
                     found[place.topic, place.partition] = answer.result().offset
             if not done.done():
                 done.set_result(found)
+            if len(found) < len(wanted):
+                self._look_around_aside(loop)
 
         for answer in asked.values():
             answer.add_done_callback(answered)
@@ -285,10 +301,15 @@ class Admin:
             raise translate(error.args[0], topic) from error
 
     async def _ask(
-        self, topic: str, ask: _Question, holds: Callable[[Any], bool] = lambda _: True
+        self,
+        topic: str,
+        ask: _Question,
+        holds: Callable[[Any], bool] = lambda _: True,
+        *,
+        attempt: float = QUESTION_SECONDS,
     ) -> dict[Any, Any]:
         try:
-            return await self._patiently(ask, holds)
+            return await self._patiently(ask, holds, attempt=attempt)
         except KafkaException as error:
             code = error.args[0].code()
             if code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -301,19 +322,24 @@ class Admin:
             raise translate(error.args[0], topic) from error
 
     async def _patiently(
-        self, ask: _Question, holds: Callable[[Any], bool] = lambda _: True
+        self,
+        ask: _Question,
+        holds: Callable[[Any], bool] = lambda _: True,
+        *,
+        attempt: float = QUESTION_SECONDS,
     ) -> dict[Any, Any]:
         """Ask until there are answers that all hold, or the time is over.
 
         librdkafka may wait for a node that died until its request times out, so a request gets a short time,
-        and between two the client looks anew for the nodes that are there.
+        longer from `attempt` to attempt, and between two the client looks anew for the nodes that are there.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._seconds
         attempts = 0
         while True:
             attempts += 1
-            asked = ask(max(0.1, min(ATTEMPT_SECONDS, deadline - loop.time())))
+            asked = ask(max(0.1, min(attempt, deadline - loop.time())))
+            attempt = min(2 * attempt, CHANGE_SECONDS)
             try:
                 answers = {key: await asyncio.wrap_future(answer) for key, answer in asked.items()}
                 if all(map(holds, answers.values())):
@@ -325,8 +351,17 @@ class Admin:
                     return {}  # by the attempt whose answer did not reach us
                 if code not in RETRIED or loop.time() > deadline:
                     raise
-            with contextlib.suppress(KafkaException):
-                await loop.run_in_executor(None, lambda: self._client.list_topics(timeout=1.0))
+            await loop.run_in_executor(None, _look_around, self._client)
+
+    def _look_around_aside(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = loop.run_in_executor(None, _look_around, self._client)
+
+
+def _look_around(client: AdminClient) -> None:
+    """Learn which brokers there are: otherwise librdkafka may ask one that died for seconds. Blocks."""
+    with contextlib.suppress(KafkaException):
+        client.list_topics(timeout=1.0)
 
 
 def is_offset(answer: Any) -> bool:

@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from lockstep.errors import UsageError
 from lockstep.log.errors import LogClosed, LogError, OffsetOutOfRange, Unavailable, UnknownPartition
+from lockstep.log.failover import FAILOVER
 from lockstep.log.interface import DEFAULT_LIMIT, Reader
 from lockstep.log.kafka_admin import DENIED, MISSING, Admin, translate
 from lockstep.protocol.machine import LogRecord
@@ -66,8 +67,7 @@ class KafkaReader(Reader):
                 "fetch.queue.backoff.ms": 5,
                 "queued.min.messages": 20_000,
                 "queued.max.messages.kbytes": 16_384,
-                "reconnect.backoff.ms": _BACKOFF_MS,
-                "reconnect.backoff.max.ms": 500,
+                **FAILOVER,
                 **options,
                 "fetch.error.backoff.ms": _BACKOFF_MS,
                 **PINNED,

@@ -1,7 +1,8 @@
 """How one KRaft node of the embedded broker is laid out on disk and launched.
 
-Every node is controller and broker at once. It listens on loopback only. The settings are those of a small
-machine: few partitions in Kafka's own topics, small buffers, a small heap, quick failover.
+A node is broker and controller at once, unless the controller is a node of its own. It listens on loopback only.
+The settings are those of a small machine: few partitions in Kafka's own topics, small buffers, a small heap, quick
+failover.
 """
 
 import base64
@@ -40,6 +41,8 @@ class Node:
     folder: Path
     port: int
     controller_port: int
+    is_broker: bool = True
+    is_controller: bool = True
 
     @property
     def data(self) -> Path:
@@ -125,18 +128,21 @@ def _java(heap_mb: int) -> list[str]:
 
 
 def _settings(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
-    copies = len(nodes)
+    copies = sum(one.is_broker for one in nodes)
     in_sync = 2 if copies >= 3 else 1
-    voters = ",".join(f"{other.number}@{LOOPBACK}:{other.controller_port}" for other in nodes)
+    voters = ",".join(f"{one.number}@{one.controller_address}" for one in nodes if one.is_controller)
+    listeners = {}
+    if node.is_broker:
+        listeners["broker"] = f"PLAINTEXT://{node.address}"
+    if node.is_controller:
+        listeners["controller"] = f"CONTROLLER://{node.controller_address}"
     settings = {
-        "process.roles": "broker,controller",
+        "process.roles": ",".join(listeners),
+        "listeners": ",".join(listeners.values()),
         "node.id": node.number,
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{node.controller_address}",
-        "advertised.listeners": f"PLAINTEXT://{node.address}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": node.data,
         "auto.create.topics.enable": "false",
         "num.partitions": 1,
@@ -155,6 +161,9 @@ def _settings(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
         # Several nodes on one small machine stall each other, so they get more time than one alone.
         "broker.session.timeout.ms": 2000 if copies == 1 else 4000,
         "broker.heartbeat.interval.ms": 300,
+        # A new leader is of use only when a follower has asked it: by default half a second or a whole one later.
+        "replica.fetch.wait.max.ms": 50,
+        "replica.fetch.backoff.ms": 50,
         "num.network.threads": 2,
         "num.io.threads": 4,
         "background.threads": 2,
@@ -162,6 +171,8 @@ def _settings(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
         "log.cleaner.threads": 1,
         "log.cleaner.dedupe.buffer.size": 8 << 20,
     }
+    if node.is_broker:
+        settings |= {"advertised.listeners": listeners["broker"], "inter.broker.listener.name": "PLAINTEXT"}
     return {name: str(value) for name, value in settings.items()}
 
 

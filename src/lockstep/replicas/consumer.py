@@ -26,6 +26,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 from confluent_kafka import Consumer as KafkaConsumer
 
 from lockstep.errors import LockstepError, UsageError
+from lockstep.log.failover import FAILOVER
 from lockstep.observe.logger import get_logger
 from lockstep.replicas.deduplicate import Marks, well_formed
 from lockstep.replicas.marks_topic import MarksTopic
@@ -93,7 +94,7 @@ class Consumer:
             {
                 "fetch.queue.backoff.ms": 10,
                 "fetch.error.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 1000,
+                **FAILOVER,
                 "queued.max.messages.kbytes": 32768,
                 "session.timeout.ms": 10000,
                 **self._options,

@@ -85,8 +85,10 @@ def test_nothing_outlives_a_parent_that_is_killed_and_the_folder_is_free_again(t
         assert append(successor, "a") == [0]
 
 
-def test_three_nodes_go_on_without_one_of_them(tmp_path: Path) -> None:
-    with Broker(tmp_path, nodes=3, heap_mb=192) as cluster:
+@pytest.mark.parametrize("own_controller", [False, True])
+def test_three_nodes_go_on_without_one_of_them(tmp_path: Path, own_controller: bool) -> None:
+    settings = {"broker.session.timeout.ms": "1000"}
+    with Broker(tmp_path, nodes=3, heap_mb=192, settings=settings, own_controller=own_controller) as cluster:
         assert len(cluster.bootstrap_servers.split(",")) == 3
         append(cluster, *(f"a{i}" for i in range(100)))
         cluster.kill(2)
