@@ -13,14 +13,12 @@ Everything runs on one machine; brokers and servers share its cores. Only one si
 
 import random
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from lockstep.bench.coordination_kafka_cluster import VERSION as KAFKA
@@ -33,6 +31,7 @@ from lockstep.bench.peers.zookeeper import ZooKeeper
 from lockstep.bench.report import Report
 from lockstep.errors import LockstepError
 from lockstep.observe.percentiles import median, percentile
+from lockstep.observe.progress import Progress
 
 Patience = Literal["patient", "impatient"]
 TOPIC = "mytopic"
@@ -96,10 +95,12 @@ def measure(plan: Plan, console: Console, *, quick: bool) -> Report:
     blocks = len(plan.ticks_ms) + 4 * len(plan.sides) * len(plan.clients)
     with (
         tempfile.TemporaryDirectory(prefix="lockstep-bench-") as name,
-        _progress(console, blocks * plan.rounds) as done,
+        Progress("rounds", blocks * plan.rounds, console) as progress,
     ):
         ticks = {
-            tick: _block(Setting("rtzk", "impatient", tick, ("broker",)), Path(name), plan.rounds, done)
+            tick: _block(
+                Setting("rtzk", "impatient", tick, ("broker",)), Path(name), plan.rounds, progress.advance
+            )
             for tick in plan.ticks_ms
         }
         sides: dict[SideName, dict[Patience, Found]] = {side: {} for side in plan.sides}
@@ -110,7 +111,7 @@ def measure(plan: Plan, console: Console, *, quick: bool) -> Report:
         ]
         random.Random(7).shuffle(settings)
         for setting in settings:
-            sides[setting.side][setting.client] = _block(setting, Path(name), plan.rounds, done)
+            sides[setting.side][setting.client] = _block(setting, Path(name), plan.rounds, progress.advance)
     _report_ticks(report, ticks, console)
     _report_sides(report, sides, console)
     _bars(report, ticks, sides)
@@ -271,11 +272,3 @@ def _bars(report: Report, ticks: dict[int, Found], sides: dict[SideName, dict[Pa
 def _median(one: dict[str, Any]) -> float:
     """Without a single sample nothing is as slow as one likes."""
     return float(one.get("median", float("inf")))
-
-
-@contextmanager
-def _progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("rounds", total=total)
-        yield lambda: progress.advance(task)

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from lockstep.bench import coordination_load as load
@@ -32,6 +31,7 @@ from lockstep.coordination.errors import CoordinationError
 from lockstep.coordination.wire.codes import Op
 from lockstep.coordination.wire.jute import pack_buffer, pack_int, pack_string
 from lockstep.observe.percentiles import percentile_of_sorted
+from lockstep.observe.progress import Progress
 
 SERVERS = 3
 LOOK_SECONDS = 0.05
@@ -67,18 +67,16 @@ def run(quick: bool, console: Console) -> Report:
 
 def measure(plan: Plan, console: Console, *, quick: bool) -> Report:
     report = Report("coordination-soak", quick)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         tempfile.TemporaryDirectory(prefix="lockstep-bench-") as name,
         OurSide("rtzk", Path(name), servers=SERVERS) as side,
-        Progress(*columns, console=console, transient=True) as progress,
     ):
         side.wait_in_sync()
-        filling = progress.add_task("nodes", total=plan.nodes)
-        on_loop(load.fill(side, plan.nodes, lambda count: progress.update(filling, completed=count)))
+        with Progress("nodes", plan.nodes, console) as filling:
+            on_loop(load.fill(side, plan.nodes, filling.update))
         side.wait_in_sync()
-        soaking = progress.add_task("seconds of full load", total=plan.seconds)
-        course = on_loop(_soak(side, plan, lambda: progress.advance(soaking)))
+        with Progress("seconds of full load", plan.seconds, console) as soaking:
+            course = on_loop(_soak(side, plan, soaking.advance))
         memory = max(load.memory(side).values()) / 1e9
     _report(report, plan, course, memory, console)
     return report

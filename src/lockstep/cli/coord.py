@@ -146,13 +146,11 @@ def simulate(
     """Run the service under random schedules: elections, restarts, lag, snapshots, moving clients."""
     from collections import Counter
 
-    from rich.progress import Progress
-
     from lockstep.coordination.service_simulation import World
+    from lockstep.observe.progress import Progress
 
     total: Counter[str] = Counter()
-    with Progress() as progress:
-        task = progress.add_task("simulating", total=seeds)
+    with Progress("simulating", seeds, Console(stderr=True)) as progress:
         for seed in range(first, first + seeds):
             try:
                 total += World(seed).run()
@@ -161,7 +159,7 @@ def simulate(
                     f"seed {seed}: {violation}",
                     hint=f"replay it: lockstep coord simulate --first {seed} --seeds 1",
                 ) from violation
-            progress.advance(task)
+            progress.advance()
     table = Table("what", "how often", title=f"{seeds} schedules, no promise broken")
     for name, count in sorted(total.items()):
         table.add_row(name, str(count))
@@ -174,14 +172,12 @@ def fuzz(
     seed: Annotated[int, typer.Option(help="The same seed gives the same inputs.")] = 1,
 ) -> None:
     """Feed damaged bytes to every decoder: each must accept or refuse, and nothing else."""
-    from rich.progress import Progress
-
     from lockstep.coordination.fuzz import Finding, run
+    from lockstep.observe.progress import Progress
 
-    with Progress() as progress:
-        task = progress.add_task("fuzzing", total=inputs)
+    with Progress("fuzzing", inputs, Console(stderr=True)) as progress:
         try:
-            outcomes = run(inputs, seed, progress=lambda count: progress.advance(task, count))
+            outcomes = run(inputs, seed, progress=progress.advance)
         except Finding as finding:
             raise LockstepError(str(finding), hint=f"it comes again with --seed {seed}") from finding
     table = Table("decoder", "accepted", "refused")

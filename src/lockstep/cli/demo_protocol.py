@@ -12,11 +12,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from lockstep import home
 from lockstep.errors import LockstepError
 from lockstep.log.broker import Broker
+from lockstep.observe.progress import Progress
 from lockstep.sim.checkers.linearizable import linearizable
 from lockstep.sim.checkers.order import exactly_once, no_gap, prefix_agreement
 from lockstep.sim.checkers.progress import eventual_answer, eventual_delivery
@@ -70,17 +70,15 @@ def _live_with_broker(console: Console, folder: Path, commands: int, clients: in
 
 
 def _live(console: Console, folder: Path, servers: str, commands: int, clients: int) -> LiveRun:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("commands answered", total=commands)
+    with Progress("commands answered", commands, console) as progress:
         return asyncio.run(
             run(
                 folder,
                 servers,
                 commands=commands,
                 clients=clients,
-                say=lambda text: progress.console.print(text),
-                answered=lambda count: progress.update(task, completed=count),
+                say=console.print,
+                answered=progress.update,
             )
         )
 

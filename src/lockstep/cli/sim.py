@@ -13,10 +13,10 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lockstep import process
 from lockstep.errors import LockstepError, UsageError
+from lockstep.observe.progress import Progress
 from lockstep.sim.runner import report, run_seed
 from lockstep.sim.scenario import SCENARIOS, Scenario, scenario_class
 
@@ -151,24 +151,16 @@ def _shared_sweep(protocol: str, seeds: int, start_seed: int, bug: str | None, j
 def _watch(parts: Iterator[_Part], protocol: str, seeds: int, *, keep_going: bool) -> list[int]:
     """Show progress; the broken seeds (only the first one found unless `keep_going`)."""
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-    )
     broken: list[int] = []
     done, events = 0, 0
     began = time.perf_counter()
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(f"sim {protocol}", total=seeds, speed="")
+    with Progress(f"sim {protocol}", seeds, console) as progress:
         for part in parts:
             done += part.seeds
             events += part.events
             broken += part.broken
             elapsed = time.perf_counter() - began
-            progress.update(task, completed=done, speed=f"{events / elapsed:,.0f} events/s")
+            progress.update(done, f"{events / elapsed:,.0f} events/s")
             if broken and not keep_going:
                 break
     elapsed = time.perf_counter() - began

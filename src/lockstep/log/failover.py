@@ -7,10 +7,5 @@ to stand still for two to five seconds. So it looks all the time: ten small ques
 
 from types import MappingProxyType
 
-FAILOVER = MappingProxyType(
-    {
-        "topic.metadata.refresh.interval.ms": 100,
-        "reconnect.backoff.ms": 50,
-        "reconnect.backoff.max.ms": 100,
-    }
-)
+RECONNECT = MappingProxyType({"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100})
+FAILOVER = MappingProxyType({**RECONNECT, "topic.metadata.refresh.interval.ms": 100})
