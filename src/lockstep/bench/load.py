@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 
 from lockstep import process
 from lockstep.errors import LockstepError
-from lockstep.log.failover import FAILOVER
+from lockstep.log.failover import RECONNECT, LeaderSearch
 
 TICK_SECONDS = 0.002
 """Records that are due within a tick are produced together: waking up for each would cost half a core."""
@@ -80,9 +80,11 @@ def value_of(n: int, size: int) -> bytes:
 
 def produce(load: Load) -> int:
     """Produce until the time is over or SIGTERM comes; returns how many records were acknowledged."""
+    search = LeaderSearch()
     producer = Producer(
         {
-            **FAILOVER,
+            **RECONNECT,
+            "error_cb": search.lost,
             "bootstrap.servers": load.bootstrap_servers,
             "enable.idempotence": True,
             "linger.ms": 0 if load.rate < 10_000 else 5,
@@ -103,6 +105,7 @@ def produce(load: Load) -> int:
             producer.produce(topics[n % len(topics)], value=value_of(n, load.size), key=keys[n % load.keys])
         sent = due
         producer.poll(0)
+        search.look(producer, topics)
         stopping.wait(max(TICK_SECONDS, start + sent / load.rate - time.monotonic()))
     left = producer.flush(60)
     if left:

@@ -22,7 +22,6 @@ from lockstep.bench.load import Load
 from lockstep.bench.peers import plain_spark
 from lockstep.bench.probe import Probe
 from lockstep.errors import LockstepError
-from lockstep.log.failover import FAILOVER
 from lockstep.replicas.settings import Engine, Order
 
 OUTPUT_PARTITIONS = 2
@@ -275,7 +274,6 @@ def plain_consumer(bootstrap_servers: str, topic: str, options: dict[str, str] |
     """A consumer that knows nothing of Lockstep, at the beginning of a side's output."""
     consumer = Consumer(
         {
-            **FAILOVER,
             **(options or {}),
             "bootstrap.servers": bootstrap_servers,
             "group.id": f"bench-{topic}",

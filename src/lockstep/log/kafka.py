@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from lockstep.errors import UsageError
 from lockstep.log.errors import LogClosed, LogError, RecordTooLarge, Unavailable, UnknownPartition
-from lockstep.log.failover import FAILOVER
+from lockstep.log.failover import RECONNECT, LeaderSearch
 from lockstep.log.interface import DEFAULT_LIMIT, RECORD_OVERHEAD, Entry, Log
 from lockstep.log.kafka_admin import Admin, TopicIdentity, translate
 from lockstep.log.kafka_reader import KafkaReader
@@ -192,6 +192,7 @@ class _Writer:
     def __init__(self, options: Mapping[str, Any], linger_ms: float, max_bytes: int, admin: Admin) -> None:
         self._loop = asyncio.get_running_loop()
         self._admin = admin
+        self._search = LeaderSearch()
         self._producer = Producer(
             {
                 "linger.ms": linger_ms,
@@ -202,7 +203,7 @@ class _Writer:
                 "queue.buffering.max.kbytes": 2_000_000,
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 500,
-                **FAILOVER,
+                **RECONNECT,
                 "topic.metadata.propagation.max.ms": 2_000,
                 **options,
                 **PINNED,
@@ -210,6 +211,7 @@ class _Writer:
             }
         )
         self._max_bytes = max_bytes
+        self._topics: tuple[str, ...] = ()
         self._bytes = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._settled: deque[_Batch] = deque()
@@ -235,6 +237,8 @@ class _Writer:
             self._waiting.popleft()
         if self._fatal is not None:
             raise self._fatal
+        if topic not in self._topics:
+            self._topics += (topic,)
         batch = _Batch(self, len(entries), sum(entry.size() for entry in entries))
         self._bytes += batch.size
         self._let_in()
@@ -304,8 +308,10 @@ class _Writer:
     def _poll(self) -> None:
         while not self._stopping.is_set():
             self._producer.poll(_POLL_SECONDS)
+            self._search.look(self._producer, self._topics)
 
     def _on_error(self, error: KafkaError) -> None:
+        self._search.lost(error)
         if error.fatal():
             self._fatal = LogError(
                 f"the Kafka producer cannot go on: {error.str()}",

@@ -22,7 +22,7 @@ from lockstep.log.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from lockstep.log.failover import FAILOVER
+from lockstep.log.failover import RECONNECT
 
 CHANGE_SECONDS = 3.0
 """How long one attempt of a change may take, and the last ones of a question."""
@@ -88,7 +88,7 @@ class Admin:
 
     def __init__(self, options: Mapping[str, Any], request_seconds: float) -> None:
         self._seconds = request_seconds
-        self._client = AdminClient({"retry.backoff.ms": 20, **FAILOVER, **options})
+        self._client = AdminClient({"retry.backoff.ms": 20, **RECONNECT, **options})
         self.known: dict[str, TopicIdentity] = {}
         self._looking: asyncio.Future[None] | None = None
 

@@ -14,7 +14,6 @@ never asks; one that is idle asks once a second, which also finds deleted topics
 """
 
 import asyncio
-import contextlib
 import threading
 import time
 import uuid
@@ -26,7 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from lockstep.errors import UsageError
 from lockstep.log.errors import LogClosed, LogError, OffsetOutOfRange, Unavailable, UnknownPartition
-from lockstep.log.failover import RECONNECT
+from lockstep.log.failover import RECONNECT, LeaderSearch
 from lockstep.log.interface import DEFAULT_LIMIT, Reader
 from lockstep.log.kafka_admin import DENIED, MISSING, Admin, translate
 from lockstep.protocol.machine import LogRecord
@@ -42,9 +41,6 @@ _TRUST_SECONDS = 0.05
 _IDLE_CHECK_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 _POLL_BATCH = 5_000
-_LOOK_SECONDS = 0.1
-_LOOKS = 300
-"""How often a reader asks for the leaders, and how many times, when it has lost a broker."""
 _Place = tuple[str, int]
 
 
@@ -64,6 +60,7 @@ class KafkaReader(Reader):
         self._admin = admin
         self._capacity = capacity
         self._on_closed = closed
+        self._search = LeaderSearch()
         self._consumer = Consumer(
             {
                 "group.id": f"lockstep-{uuid.uuid4()}",  # librdkafka wants one; nothing is committed to it
@@ -91,8 +88,6 @@ class KafkaReader(Reader):
         self._followed: dict[_Place, _Subscription] = {}  # the thread's own view
         self._empty_at = float("-inf")
         self._checked_at = time.monotonic()
-        self._looked_at = float("-inf")
-        self._looks = 0
         self._thread = threading.Thread(target=self._run, name="lockstep-log-reader", daemon=True)
         self._thread.start()
 
@@ -225,18 +220,8 @@ class KafkaReader(Reader):
         finally:
             self._consumer.close()
 
-    def _look_for_leaders(self) -> None:
-        """Not all the time, as others do (`failover.py`): it would hasten the change to a recreated topic."""
-        now = time.monotonic()
-        if self._looks > 0 and now - self._looked_at > _LOOK_SECONDS:
-            self._looks -= 1
-            self._looked_at = now
-            with contextlib.suppress(KafkaException):
-                for topic in {place[0] for place in self._followed}:
-                    self._consumer.list_topics(topic, timeout=_LOOK_SECONDS)
-
     def _poll(self) -> None:
-        self._look_for_leaders()
+        self._search.look(self._consumer, {place[0] for place in self._followed})
         first = self._consumer.poll(0)
         if first is None:
             self._empty_at = time.monotonic()
@@ -327,8 +312,7 @@ class KafkaReader(Reader):
     def _global_error(self, error: KafkaError | None) -> None:
         if error is None:
             return
-        if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-            self._looks = _LOOKS
+        self._search.lost(error)
         if error.fatal() or error.code() in DENIED:
             self._fatal = translate(error, "reader")
             self._wake()

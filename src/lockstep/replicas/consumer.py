@@ -26,7 +26,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 from confluent_kafka import Consumer as KafkaConsumer
 
 from lockstep.errors import LockstepError, UsageError
-from lockstep.log.failover import FAILOVER
+from lockstep.log.failover import LOOK_SECONDS, RECONNECT, LeaderSearch
 from lockstep.observe.logger import get_logger
 from lockstep.replicas.deduplicate import Marks, well_formed
 from lockstep.replicas.marks_topic import MarksTopic
@@ -90,11 +90,13 @@ class Consumer:
         self._failed: Exception | None = None
         self._options = dict(options or {})
         self._marks_topic = MarksTopic(bootstrap_servers, self._options)
+        self._search = LeaderSearch()
         self._kafka: Any = KafkaConsumer(
             {
                 "fetch.queue.backoff.ms": 10,
                 "fetch.error.backoff.ms": 50,
-                **FAILOVER,
+                **RECONNECT,
+                "error_cb": self._search.lost,
                 "queued.max.messages.kbytes": 32768,
                 "session.timeout.ms": 10000,
                 **self._options,
@@ -198,11 +200,12 @@ class Consumer:
     # Inside
 
     def _fetch(self, limit: int, timeout: float) -> list[Any]:
-        """What is there, without waiting for more than one record."""
+        """What is there, without waiting for more than one record, and for that one not always to the end."""
         if self._closed:
             raise UsageError("this consumer is closed")
         generation = self._generation
-        first = self._kafka.poll(timeout)
+        self._search.look(self._kafka, [self.topic])
+        first = self._kafka.poll(min(timeout, LOOK_SECONDS))
         if self._failed is not None:
             raise self._failed
         if first is None and generation == self._generation:

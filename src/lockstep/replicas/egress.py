@@ -28,7 +28,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lockstep.errors import LockstepError
-from lockstep.log.failover import FAILOVER
+from lockstep.log.failover import RECONNECT
 from lockstep.log.options import read_options
 from lockstep.observe import logger as logs
 from lockstep.replicas.crash import crash_point
@@ -130,7 +130,7 @@ class PartitionEgress:
         settings = self._settings
         producer: Any = Producer(
             {
-                **FAILOVER,
+                **RECONNECT,
                 **settings.connection,
                 "transactional.id": f"lockstep.egress.{settings.name}.{self.partition}",
                 "transaction.timeout.ms": settings.transaction_timeout_ms,
@@ -150,7 +150,7 @@ class PartitionEgress:
         consumer: Any = Consumer(
             {
                 "fetch.queue.backoff.ms": 10,
-                **FAILOVER,
+                **RECONNECT,
                 **settings.connection,
                 "group.id": settings.state_topic,
                 "enable.auto.commit": False,
