@@ -1,4 +1,4 @@
-"""A client that has lost a broker asks for the leaders for a while, and one that has not leaves the cluster alone."""
+"""A client that has lost a broker asks for the leaders for a while; one that has not leaves the cluster alone."""
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException

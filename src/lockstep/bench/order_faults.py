@@ -118,8 +118,9 @@ class Faults:
         series: dict[str, Any] = {}
         for number in range(count):
             wait_until(lambda: all_running(self._side), RECOVERY_SECONDS, "the return of a killed site")
-            time.sleep(BEFORE_SECONDS + self._rng.uniform(0, 2))  # a random phase
+            time.sleep(self._rng.uniform(0, 2))  # a random phase
             with Meter() as meter:
+                time.sleep(BEFORE_SECONDS)
                 killed = time.monotonic()
                 undo = self._kill(kind)
                 time.sleep(AFTER_SECONDS)

@@ -30,16 +30,23 @@ def gap_dots(gaps_ms: Mapping[str, Sequence[float]], path: Path) -> Path:
 
 
 def fault_series(series: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
-    """The 99th percentile per second around a kill at second 0, one line a kind of kill."""
-    axes, figure = _axes()
-    for name, one in series.items():
-        seconds = [one["first_second"] + index for index in range(len(one["p99_ms"]))]
-        axes.plot(seconds, [value or float("nan") for value in one["p99_ms"]], label=name)
-    axes.axvline(0, color="grey", linewidth=0.8)
-    axes.set_yscale("log")
-    axes.set_xlabel("seconds since the kill")
-    axes.set_ylabel("p99 of a second, ms")
-    return _save(axes, figure, path)
+    """Per second around a kill at second 0, one line a kind of kill: 99th percentile, processor, network."""
+    panels = {"p99_ms": "p99 of a second, ms", "cores": "busy cores", "loopback_mb_per_s": "loopback, MB/s"}
+    first, figure = _axes(len(panels))
+    for axes, (figure_name, text) in zip(figure.axes, panels.items(), strict=True):
+        for name, one in series.items():
+            values = one[figure_name][: len(one["p99_ms"])]
+            seconds = [one["first_second"] + index for index in range(len(values))]
+            axes.plot(seconds, [float("nan") if value is None else value for value in values], label=name)
+        axes.axvline(0, color="grey", linewidth=0.8)
+        axes.set_ylabel(text)
+    first.set_yscale("log")
+    first.set_yticks([1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000])
+    first.yaxis.set_major_formatter("{x:g}")
+    first.yaxis.set_minor_formatter("")
+    first.autoscale(axis="y")
+    figure.axes[-1].set_xlabel("seconds since the kill")
+    return _save(first, figure, path)
 
 
 def grouped_boxes(samples_ms: Mapping[str, Mapping[str, Sequence[float]]], varied: str, path: Path) -> Path:
@@ -68,15 +75,17 @@ def grouped_boxes(samples_ms: Mapping[str, Mapping[str, Sequence[float]]], varie
     return _save(axes, figure, path)
 
 
-def _axes() -> tuple[Any, Any]:
+def _axes(rows: int = 1) -> tuple[Any, Any]:
+    """The first axes, and the figure with those below them."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
-    axes.grid(True, which="both", alpha=0.3)
-    return axes, figure
+    figure, _ = pyplot.subplots(rows, sharex=True, figsize=(9, 4 + rows), layout="constrained")
+    for axes in figure.axes:
+        axes.grid(True, which="both", alpha=0.3)
+    return figure.axes[0], figure
 
 
 def _save(axes: Any, figure: Any, path: Path) -> Path:
