@@ -16,7 +16,7 @@ from lockstep.order.kazoo import (
 from lockstep.order.liverobin import FOLLOWED, MAX_FAILURES, AskEnds, Ends
 from lockstep.order.merge import Merge
 from lockstep.order.records import Claim, Order, decode, encode
-from lockstep.protocol.machine import Append, Deliver, Effects, Halt, LogRecord, Subscribe
+from lockstep.protocol.machine import Append, Deliver, Effects, Halt, LogRecord, SetTimer, Subscribe
 
 
 class Topic:
@@ -165,6 +165,26 @@ def test_a_leader_that_is_silent_while_input_waits_is_deposed() -> None:
     for _ in range(3):
         delivered += topic.take(follower.on_command("", 0, Ends((1, 0))))
     assert delivered == [Depose(0)]
+
+
+def test_looks_stay_frequent_while_input_waits_though_nothing_more_comes() -> None:
+    """Patience is counted in looks: it would last as much longer as the pauses between them grow."""
+    _, (_, follower) = orderers(period=0.002)
+
+    def pause() -> float:
+        (found,) = (effect.after for effect in follower.on_timer("look") if isinstance(effect, SetTimer))
+        return found
+
+    def look(end: int) -> None:
+        list(follower.on_command("", 0, Ends((end, 0))))
+
+    look(1)
+    for _ in range(5000):
+        assert pause() == 0.002
+        look(1)
+    list(follower.on_record(LogRecord("order", 0, 0, 0, None, encode(Claim(1, "orderer-0")))))
+    list(follower.on_record(LogRecord("order", 0, 1, 0, None, encode(Order(1, 1, ((0, 1),))))))
+    assert max(pause() for _ in range(5000)) > 0.1, "what was ordered does not wait"
 
 
 def test_a_deposed_leader_stops_publishing_at_once() -> None:

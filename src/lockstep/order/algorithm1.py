@@ -37,6 +37,12 @@ class Algorithm1:
         self.highest = 0  # line 7, "gen"
         self.active = set(range(queues))  # line 8
 
+    def leave(self, sequence: int) -> None:
+        """The queue whose turn it is has its heartbeat."""
+        self.active.discard(self.next)  # line 15
+        if not self.active:  # line 16
+            self.active = set(range(len(self.queues)))  # line 17
+
     def run(self) -> Iterator[Item]:
         while self.queues[self.next]:  # line 10 blocks where this ends
             item = self.queues[self.next].popleft()
@@ -45,12 +51,23 @@ class Algorithm1:
                     if sequence > self.highest:  # line 12
                         yield item  # line 13
                         self.highest = sequence  # line 14
-                    self.active.discard(self.next)  # line 15
-                    if not self.active:  # line 16
-                        self.active = set(range(len(self.queues)))  # line 17
+                    self.leave(sequence)
                 case Event():
                     yield item  # line 19
             if self.next >= max(self.active):  # line 20
                 self.next = min(self.active)  # line 21
             else:
                 self.next = min(queue for queue in self.active if queue > self.next)  # line 23
+
+
+class Algorithm1WithGaps(Algorithm1):
+    """Where heartbeats may be missing: one takes its queue out of all cycles up to its number, not of one only."""
+
+    def __init__(self, queues: int) -> None:
+        super().__init__(queues)
+        self.last = [0] * queues
+
+    def leave(self, sequence: int) -> None:
+        self.last[self.next] = sequence
+        cycle = min(self.last)
+        self.active = {queue for queue, last in enumerate(self.last) if last == cycle}

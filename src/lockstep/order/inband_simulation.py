@@ -145,7 +145,7 @@ class InBand(Scenario):
     def _oracle(self, queues: Sequence[Place]) -> Iterator[tuple[int, int]]:
         """Algorithm 1 on what the topics hold, the first of each number counting."""
         assert self.world is not None
-        judge = algorithm1.Algorithm1(len(queues))
+        judge = algorithm1.Algorithm1WithGaps(len(queues))
         for queue, (topic, partition) in enumerate(queues):
             events, heartbeats = 0, 0
             offset = 0
@@ -156,10 +156,9 @@ class InBand(Scenario):
                         case Event(number=number) if number == events:
                             judge.queues[queue].append(algorithm1.Event(queue, number))
                             events += 1
-                        case Heartbeat(sequence=sequence):  # stands for those that are missing before it
-                            for missing in range(heartbeats + 1, sequence + 1):
-                                judge.queues[queue].append(algorithm1.Heartbeat(missing))
-                            heartbeats = max(heartbeats, sequence)
+                        case Heartbeat(sequence=sequence) if sequence > heartbeats:
+                            judge.queues[queue].append(algorithm1.Heartbeat(sequence))
+                            heartbeats = sequence
         for item in judge.run():
             if isinstance(item, algorithm1.Event):
                 yield item.queue, item.offset

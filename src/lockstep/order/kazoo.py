@@ -167,6 +167,11 @@ class Orderer(Machine):
         return self._claimed and self._accepted.epoch == self._epoch
 
     @property
+    def _waits(self) -> bool:
+        """Whether there is input that nobody has ordered."""
+        return any(end > done for end, done in zip(self._seen[-1], self._ordered, strict=True))
+
+    @property
     def void(self) -> int:
         """Records of the order topic that did not count."""
         return self._accepted.void
@@ -175,7 +180,8 @@ class Orderer(Machine):
         return (Subscribe(self._topic, self._shard, self._order_offset), self._look())
 
     def on_timer(self, name: str) -> Effects:
-        self._pace.rested()
+        if not self._waits:  # else a silent leader would be noticed the later the longer it is silent
+            self._pace.rested()
         again, self._again = self._again, None
         if again is not None:
             yield self._append(again)
@@ -258,8 +264,7 @@ class Orderer(Machine):
         if self.leads:
             yield from self._publish()
             return
-        waiting = any(end > done for end, done in zip(known, self._ordered, strict=True))
-        self._silent = self._silent + 1 if waiting else 0
+        self._silent = self._silent + 1 if self._waits else 0
         if self._silent >= self._patience * min(MAX_PATIENCE, 1 << self._complaints):
             self._silent = 0
             self._complaints = min(self._complaints + 1, 30)
