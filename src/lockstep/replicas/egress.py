@@ -248,12 +248,25 @@ def prepare_topics(settings: EgressSettings, timeout: float = 15.0) -> int:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise LockstepError(f"cannot create {topic}: {error.args[0].str()}") from error
+            _await_topic(admin, topic, count, timeout)
         elif len(topics[topic].partitions) != count:
             raise LockstepError(
                 f"{topic} has {len(topics[topic].partitions)} partitions, {settings.source} has {count}",
                 hint="partitions of a run's topics are frozen: use a new topic, or a new run",
             )
     return count
+
+
+def _await_topic(admin: AdminClient, topic: str, count: int, timeout: float) -> None:
+    """Creation is answered by the controller; the brokers hear of it a moment later."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = admin.list_topics(topic, timeout=timeout).topics[topic].partitions
+        if len(found) == count and all(one.leader >= 0 for one in found.values()):
+            return
+        if time.monotonic() > deadline:
+            raise LockstepError(f"topic {topic} was created but has no leader yet", hint="is the broker up?")
+        time.sleep(0.02)
 
 
 def _fetch(consumer: Any) -> list[Any]:
