@@ -88,7 +88,8 @@ def read(bootstrap_servers: str, queue: Queue, start: int) -> dict[int, bytes | 
         first, end = consumer.get_watermark_offsets(at, 10)
         if first > start:
             raise SystemExit(
-                f"{queue[0]} was trimmed up to offset {first}: the oracle needs it from {start} on"
+                f"{queue[0]} was trimmed up to offset {first}: the oracle needs it from {start} on. "
+                "Run with --trim-seconds 0"
             )
         consumer.assign([at])
         found: dict[int, bytes | None] = {}

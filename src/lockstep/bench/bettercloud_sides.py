@@ -318,6 +318,7 @@ class LockstepSide(Side):
             order=self.order,
             bootstrap_servers=self.bootstrap_servers,
             batch_ms=self._batch_ms,
+            trim_seconds=0,  # the oracle replays the order from its beginning
             folder=self.folder / "run",
         )
 

@@ -122,8 +122,8 @@ def test_a_rule_for_everybody_reaches_every_bucket(spark: SparkSession) -> None:
     [
         ("EVERYBODY", "somebody"),
         ("_by_alert_id", lambda controls, *, last: controls),
-        ("_is_met", lambda control: F.lit(True)),
-        ("_is_valid", lambda: F.col("control.customerId").isNotNull()),
+        ("_met", lambda controls: controls),
+        ("_is_valid", lambda control: control["customerId"].isNotNull()),
     ],
 )
 def test_a_planted_bug_in_the_dataflow_is_found(

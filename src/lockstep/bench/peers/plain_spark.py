@@ -15,8 +15,11 @@ from subprocess import Popen
 
 from lockstep import process
 
-_AS_IT_COMES = {"spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "50"}
-"""Spark's default."""
+_AS_IT_COMES = {
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "50",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
+}
+"""Spark's and Java's defaults, where a site has others."""
 
 
 def start(
