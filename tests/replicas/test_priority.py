@@ -38,7 +38,7 @@ thread.start()
 named.wait()
 step_forward(os.getpid())
 assert os.getpriority(os.PRIO_PROCESS, 0) == 0
-assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == 10
+assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == 19
 """
 
 
@@ -49,7 +49,7 @@ def test_every_thread_comes_back() -> None:
         assert not priority.step_aside(), "who cannot come back must not go"
 
 
-def test_compilers_stay_aside() -> None:
+def test_the_thorough_compiler_steps_back_for_good() -> None:
     if priority.may_return():
         subprocess.run([sys.executable, "-c", COMPILER], check=True)
 

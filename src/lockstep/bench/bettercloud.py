@@ -34,7 +34,7 @@ ROUNDS = {True: 1, False: 5}
 SLO_MS = 2000.0
 KILL_BAR_MS = 700.0
 DRAIN_SECONDS = 120.0
-START_SLICE_SECONDS, START_SLICES = 4.0, 3
+START_SLICE_SECONDS, START_SLICES = 4.0, 6
 BATCH_MS: dict[Engine, int] = {"realtime": REALTIME_BATCH_MS, "microbatch": MICROBATCH_MS}
 PASSIVE_BATCH_MS: dict[Engine, int] = {"realtime": 5000, "microbatch": MICROBATCH_MS}
 """Passive replication goes back to the last batch's end: short ones, as it would have them."""

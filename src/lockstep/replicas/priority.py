@@ -1,9 +1,10 @@
 """A site that starts steps aside: it runs at low priority until it has caught up.
 
 Starting a JVM and replaying a batch takes some ten CPU seconds, just when the other sites carry the load alone. On
-a machine that they share, that shows in their latency. The JVM's compilers stay aside for good: in its first
-minutes they take a quarter of a site's CPU time, and no record waits for them. Only a process that may raise its
-priority again does this (root, or a limit that allows it: `ulimit -e`); elsewhere nothing changes.
+a machine that they share, that shows in their latency. The JVM's thorough compiler (C2) steps back for good: in
+its first minutes it takes a core, and no record waits for it. Every record waits for the quick one (C1). Only a
+process that may raise its priority again does this (root, or a limit that allows it: `ulimit -e`); elsewhere
+nothing changes.
 """
 
 import os
@@ -12,8 +13,9 @@ from pathlib import Path
 
 ASIDE = 10
 _NORMAL = 0
-_COMPILERS = ("C1 CompilerThre", "C2 CompilerThre")
-"""What Linux calls them: names are cut at 15 characters."""
+_LAST = 19
+_THOROUGH_COMPILER = "C2 CompilerThre"
+"""What Linux calls it: names are cut at 15 characters."""
 
 
 def may_return() -> bool:
@@ -33,12 +35,11 @@ def step_aside() -> bool:
 
 
 def step_forward(*pids: int) -> None:
-    """Back to normal, with every thread but the JVM's compilers: on Linux each has a priority of its own."""
+    """Back to normal, with every thread but the thorough compiler's: on Linux each has a priority of its own."""
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
             try:
-                if (thread / "comm").read_text().startswith(_COMPILERS):
-                    continue
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), _NORMAL)
+                thorough = (thread / "comm").read_text().startswith(_THOROUGH_COMPILER)
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), _LAST if thorough else _NORMAL)
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue  # the thread has ended, or the limit has changed: low priority is no error

@@ -257,7 +257,6 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
             name=f"{manifest.run}-{site}",
             folder=folder.path,
             slots=max(4, sum(session.slots_needed(stage.shards, reducers) for stage in stages)),
-            neighbours=settings.sites,
             master=settings.master or "",
             shuffle_partitions=reducers,
             conf=conf,

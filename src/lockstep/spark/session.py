@@ -10,8 +10,8 @@ Each setting below is there because a site needs it to be fast, or equal to the 
 - progress is written in step with the batches, also where Spark would put it off (stateless real-time queries);
 - a listener keeps why tasks failed: the failure that ends a real-time query may only be a consequence of another;
 - temporary files go to the site's folder, and what a killed predecessor left there is removed;
-- where sites share few cores, Java compiles quickly and not thoroughly: its thorough compiler takes the cores for
-  most of a minute after each start, and what it gives back is less than that;
+- while Java's thorough compiler is busy, which on few cores is most of the first minute, code is compiled without
+  the counters that this compiler wants: they make it a third slower;
 - the allow-list of Real-Time Mode is off, since it knows only Spark's own sinks: our guard takes its place.
 
 On a cluster the driver sends our jar and Kafka's to the executors, takes only as many cores as it has slots (else
@@ -65,24 +65,19 @@ _DEFAULTS = {
 _LISTENER = "io.lockstep.TaskFailures"
 LOOPBACK = "127.0.0.1"
 _ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
-_COMPILE_QUICKLY = "-XX:TieredStopAtLevel=1"
-_CORES_FOR_A_SITE = 2
-"""With more than so many, its thorough compiler harms nobody."""
-_JAVA_OPTIONS = "-XX:+UseG1GC -XX:MaxGCPauseMillis=20 -Xss512k -Djava.net.preferIPv4Stack=true"
+_JAVA_OPTIONS = (
+    "-XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:Tier3DelayOn=0 -XX:Tier3DelayOff=0 -Xss512k "
+    "-Djava.net.preferIPv4Stack=true"
+)
 
 
 @dataclass(frozen=True)
 class SiteSettings:
-    """What a site's session needs to know.
-
-    `slots`: in real time every task of a query holds one all the time. `neighbours`: the sites of this run on
-    this machine, itself included.
-    """
+    """What a site's session needs to know. `slots`: in real time every task of a query holds one all the time."""
 
     name: str
     folder: Path
     slots: int = 8
-    neighbours: int = 1
     memory: str = "1g"
     master: str = ""
     shuffle_partitions: int = SHUFFLE_PARTITIONS
@@ -110,7 +105,7 @@ def build(site: SiteSettings) -> SparkSession:
         "spark.sql.shuffle.partitions": str(site.shuffle_partitions),
         **({} if is_local(site.master) else _of_cluster(site, files)),
         **site.conf,
-        "spark.driver.extraJavaOptions": driver_options(site, folders, cores=len(os.sched_getaffinity(0))),
+        "spark.driver.extraJavaOptions": driver_options(site, folders),
         "spark.extraListeners": with_ours(site.conf.get("spark.extraListeners", "")),
         **_FIXED,
     }
@@ -153,16 +148,10 @@ def slots_needed(shards: int, shuffle_partitions: int = SHUFFLE_PARTITIONS) -> i
     return shards + shuffle_partitions
 
 
-def driver_options(site: SiteSettings, folders: Sequence[str], *, cores: int) -> str:
+def driver_options(site: SiteSettings, folders: Sequence[str]) -> str:
     """For the driver's JVM. Ours come first: Java takes the last word, which is the user's."""
-    few_cores = cores <= _CORES_FOR_A_SITE * site.neighbours
-    options = [
-        _JAVA_OPTIONS,
-        _COMPILE_QUICKLY if few_cores and is_local(site.master) else "",
-        _quoted([*archive.options("spark"), *folders]),
-        site.conf.get("spark.driver.extraJavaOptions", ""),
-    ]
-    return " ".join(filter(None, options))
+    ours = f"{_JAVA_OPTIONS} {_quoted([*archive.options('spark'), *folders])}"
+    return f"{ours} {site.conf.get('spark.driver.extraJavaOptions', '')}".strip()
 
 
 def _of_cluster(site: SiteSettings, files: Sequence[str]) -> dict[str, str]:

@@ -4,10 +4,13 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyspark
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
 from test_sites import PIPELINES, Scene, check, read, wait
 
 import lockstep
@@ -75,22 +78,22 @@ def scene(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> S
     return Scene(bootstrap_servers, tmp_path_factory.mktemp("runs"))
 
 
-def start(scene: Scene, cluster: Cluster) -> Job:
+def start(scene: Scene, cluster: Cluster, pipeline: str, **more: Any) -> Job:
     return lockstep.run(
-        PIPELINES / "counts.py",
-        name=f"{scene.prefix}-cluster",
-        folder=scene.folder / "cluster",
+        PIPELINES / f"{pipeline}.py",
+        name=f"{scene.prefix}-{pipeline}",
+        folder=scene.folder / pipeline,
         bootstrap_servers=scene.bootstrap,
         sites=1,
         master=cluster.master,
-        batch_ms=3000,
+        **more,
     )
 
 
 def test_a_site_on_a_cluster_counts_right_and_goes_on_from_its_checkpoint_after_a_kill(
     scene: Scene, cluster: Cluster
 ) -> None:
-    with start(scene, cluster) as job:
+    with start(scene, cluster, "counts", batch_ms=3000) as job:
         assert job.engine()[0] == "realtime"
         site = job.status()["sites"]["site-1"]
         assert (site["state"], site["lag"]) == ("running", None), "the readers are elsewhere"
@@ -111,3 +114,28 @@ def test_a_site_on_a_cluster_counts_right_and_goes_on_from_its_checkpoint_after_
         assert job.status()["sites"]["site-1"]["starts"] == 2
         wait(lambda: not first & {executor.pid for executor in cluster.executors()}, 30)
     wait(lambda: not cluster.executors(), 30)  # a stopped run leaves none behind
+
+
+def test_python_code_of_a_pipeline_runs_on_the_executors_and_a_kill_repeats_no_micro_batch_otherwise(
+    scene: Scene, cluster: Cluster
+) -> None:
+    topic = f"{scene.prefix}-whispers"
+    scene.admin.create_topics([NewTopic(topic, 2)])[topic].result(20)
+    producer = Producer({"bootstrap.servers": scene.bootstrap, "linger.ms": 1})
+
+    def write(some: range) -> None:
+        for number in some:
+            producer.produce(topic, b"word-%d" % number, b"key-%d" % (number % 7))
+        producer.flush()
+
+    with start(scene, cluster, "shout", output_partitions=2) as job, job.consumer() as consumer:
+        assert job.engine()[0] == "microbatch"
+        records: list[OutputRecord] = []
+        write(range(HALF))
+        read(consumer, records, HALF)
+        job.kill("site-1")
+        write(range(HALF, 2 * HALF))
+        read(consumer, records, 2 * HALF)
+        assert sorted(r.value or b"" for r in records) == sorted(b"WORD-%d" % n for n in range(2 * HALF))
+        assert job.status()["sites"]["site-1"]["starts"] == 2
+    wait(lambda: not cluster.executors(), 30)

@@ -15,11 +15,8 @@ from subprocess import Popen
 
 from lockstep import process
 
-_AS_IT_COMES = {
-    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "50",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
-}
-"""Spark's and Java's defaults, where a site has others."""
+_AS_IT_COMES = {"spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "50"}
+"""Spark's default."""
 
 
 def start(
