@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -50,8 +51,48 @@ def test_a_lock_can_be_given_up_waiting_for(ensemble: Ensemble) -> None:
         async with Client(ensemble.connect_string) as first, Client(ensemble.connect_string) as second:
             async with Lock(first, "/lock"):
                 assert not await Lock(second, "/lock").acquire(timeout=0.1)
+                await first.sync("/lock")  # it may be at a server that has not heard of it yet
                 assert len(await first.children("/lock")) == 1, "who gave up does not stand in the way"
             assert await Lock(second, "/lock").acquire(timeout=10)
+
+    asyncio.run(run())
+
+
+def late_answers(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this client creates is there, and it does not hear of it."""
+    create = client.create_and_stat
+
+    async def late(*arguments: Any, **options: Any) -> Any:
+        await create(*arguments, **options)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(client, "create_and_stat", late)
+
+
+def test_who_gives_up_before_it_heard_of_its_place_does_not_stand_in_the_way(
+    ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with Client(ensemble.connect_string) as first, Client(ensemble.connect_string) as second:
+            with monkeypatch.context() as patch:
+                late_answers(second, patch)
+                assert not await Lock(second, "/unheard").acquire(timeout=0.5)
+            assert await Lock(first, "/unheard").acquire(timeout=10)
+
+    asyncio.run(run())
+
+
+def test_a_candidate_does_not_wait_for_an_attempt_of_its_own(
+    ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with Client(ensemble.connect_string) as client:
+            election = Election(client, "/unheard-election", b"only")
+            with monkeypatch.context() as patch:
+                late_answers(client, patch)
+                assert not await election.win(timeout=0.5)
+            assert await election.win(timeout=10)
+            assert await election.candidates() == [b"only"]
 
     asyncio.run(run())
 
