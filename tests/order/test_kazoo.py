@@ -159,6 +159,21 @@ def test_an_append_of_unknown_outcome_is_said_again_with_its_own_version() -> No
     assert sorted(topic.merged()) == [(0, 0), (0, 1), (0, 2)]
 
 
+def test_a_claim_that_the_log_did_not_take_is_said_again_though_older_records_are_read_meanwhile() -> None:
+    topic, (old, new) = orderers()
+    topic.take(new.on_command("", 0, Elected(2)))
+    claim = decode(topic.late.popleft())  # lost
+    topic.take(new.on_append_failed(claim, "not available"))
+    topic.take(old.on_command("", 0, Elected(1)))
+    topic.settle()
+    topic.take(old.on_command("", 0, Ends((1, 0))))
+    topic.settle()
+    assert not new.leads
+    topic.take(new.on_timer("look"))
+    topic.settle()
+    assert new.leads
+
+
 def test_a_leader_that_is_silent_while_input_waits_is_deposed() -> None:
     topic, (_, follower) = orderers(patience=3)
     delivered: list[object] = []

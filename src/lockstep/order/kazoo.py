@@ -212,7 +212,7 @@ class Orderer(Machine):
         match self._accepted.accept(decoded):
             case Claim(epoch=epoch, by=by):
                 self._claimed = epoch == self._epoch and by == self._name
-                self._in_flight, self._again = None, None
+                self._decided()
                 self._silent = 0
                 yield Deliver(Leads(epoch, by, self._claimed))
                 if self._claimed:  # nobody has ordered for a while: nothing that waits is recent
@@ -224,7 +224,7 @@ class Orderer(Machine):
                     self._ordered[queue] += count
                 self._silent, self._complaints = 0, 0
                 self._heard = True
-                self._in_flight, self._again = None, None
+                self._decided()
                 yield from self._moved()
                 yield from self._publish()
             case None:
@@ -247,6 +247,12 @@ class Orderer(Machine):
             case Order() if token == self._in_flight:
                 self._again = token
         return ()
+
+    def _decided(self) -> None:
+        """What we had sent to order is decided. Our own claim is not before it, or one above it, was read."""
+        self._in_flight = None
+        if not (isinstance(self._again, Claim) and self._accepted.epoch < self._epoch):
+            self._again = None
 
     def _step_back(self) -> None:
         self._claimed = False
