@@ -21,6 +21,7 @@ def test_one_late_alert_in_a_hundred_does_not_make_the_p99_and_two_do() -> None:
 def test_seconds_without_alerts_are_silent() -> None:
     measured = Measured({-2: 4.0, -1: 5.0, 0: 6.0, 3: 3000.0}, 4, "site-1", "", 0)
     assert (measured.before, measured.after, measured.silent_seconds(5)) == ([4.0, 5.0], [6.0, 3000.0], 3)
+    assert (measured.seconds_beyond(2000), measured.seconds_beyond(4.5)) == (1, 3)
 
 
 def test_a_repeated_alert_counts_by_its_first_arrival() -> None:
@@ -41,6 +42,15 @@ def test_a_run_that_differs_from_the_oracle_or_is_late_misses_its_bars() -> None
         report = Report("bettercloud", quick=True)
         bettercloud._bars(report, "realtime", 1000, "liverobin", [good, bad])
         assert not report.met
+
+
+def test_every_rate_and_engine_has_to_keep_the_objective() -> None:
+    for engine, rate in (("realtime", 5000), ("microbatch", 1000)):
+        for worst, met in ((1999.0, True), (2001.0, False)):
+            report = Report("bettercloud", quick=True)
+            measured = Measured({-1: 40.0, 0: worst}, 9, "site-1", "", 0)
+            bettercloud._bars(report, engine, rate, "kazoo leader", [measured])  # type: ignore[arg-type]
+            assert report.met is met
 
 
 def test_a_plot_is_drawn_for_each_engine_and_rate_that_was_measured(tmp_path: Path) -> None:

@@ -27,18 +27,22 @@ COMPILER = """
 import os, threading, time
 from pathlib import Path
 from lockstep.replicas.priority import step_aside, step_forward
-def compiler():
-    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("C2 CompilerThre")
+def compiler(name, named):
+    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(f"{name} CompilerThre")
     named.set()
     threading.Event().wait()
-named = threading.Event()
+def start(name):
+    named = threading.Event()
+    thread = threading.Thread(target=compiler, args=(name, named), daemon=True)
+    thread.start()
+    named.wait()
+    return thread.native_id
 assert step_aside()
-thread = threading.Thread(target=compiler, daemon=True)
-thread.start()
-named.wait()
+quick, thorough = start("C1"), start("C2")
 step_forward(os.getpid())
 assert os.getpriority(os.PRIO_PROCESS, 0) == 0
-assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == 19
+assert os.getpriority(os.PRIO_PROCESS, quick) == 0
+assert os.getpriority(os.PRIO_PROCESS, thorough) == 19
 """
 
 
@@ -49,7 +53,7 @@ def test_every_thread_comes_back() -> None:
         assert not priority.step_aside(), "who cannot come back must not go"
 
 
-def test_the_thorough_compiler_steps_back_for_good() -> None:
+def test_only_the_thorough_compiler_steps_back_for_good() -> None:
     if priority.may_return():
         subprocess.run([sys.executable, "-c", COMPILER], check=True)
 

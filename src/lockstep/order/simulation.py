@@ -363,6 +363,9 @@ class KaZoo(OrderScenario):
         super().__init__(rng, bug)
         self.epoch = 0
         self.leader: NodeId | None = None
+        self.session = 0
+        """Which incarnation of the leader was elected: its node goes with it."""
+        self.warned = 0
         self.cap = rng.choice((3, 1000))
         self.recent = rng.choice((0, 1, 3))
         self.policy = rng.choice((in_turn, by_priority(1), in_slices(2)))
@@ -389,19 +392,27 @@ class KaZoo(OrderScenario):
         world.after(1, self._watch)
 
     def complain(self, epoch: int) -> None:
+        """As `Candidacy.depose` has it: a leader that was elected after that epoch is warned first."""
         assert self.world is not None
-        if epoch >= self.epoch:
+        if epoch < self.epoch and self.warned != self.epoch:
+            self.warned = self.epoch
+        else:
             self.world.after(self.rng.randint(1, 20 * MILLISECOND), self._elect)
 
     def _watch(self) -> None:
         """Ephemeral nodes, seen from afar: a dead leader is replaced, a living one now and then too."""
         world = self.world
         assert world is not None
-        dead = self.leader is None or self.leader in self.dead or not world.nodes[self.leader].up
+        dead = self.leader is None or self.leader in self.dead or not self._is_there(self.leader)
         expired = world.now < self.calm_at and self.rng.random() < 0.05
         if dead or expired:
             self._elect()
         world.after(self.rng.randint(10 * MILLISECOND, 50 * MILLISECOND), self._watch)
+
+    def _is_there(self, leader: NodeId) -> bool:
+        assert self.world is not None
+        node = self.world.nodes[leader]
+        return node.up and node.incarnation == self.session
 
     def _elect(self) -> None:
         world = self.world
@@ -411,6 +422,7 @@ class KaZoo(OrderScenario):
             return
         before, self.leader = self.leader, self.rng.choice(candidates)
         self.epoch += 1
+        self.session = world.nodes[self.leader].incarnation
         world.command(self.leader, "coordination", 0, Elected(self.epoch))
         if before is not None and before != self.leader:
             delay = self.rng.randint(1, 200 * MILLISECOND)

@@ -34,6 +34,7 @@ from lockstep.observe import logger as logs
 from lockstep.replicas.crash import crash_point
 from lockstep.replicas.deduplicate import Marks, well_formed
 from lockstep.replicas.egress_state import EgressState, read_state
+from lockstep.replicas.topics import create_topic
 from lockstep.spark.identity import IDENTITY_HEADER
 
 logger = logs.get_logger(__name__)
@@ -231,42 +232,26 @@ def prepare_topics(settings: EgressSettings, timeout: float = 15.0) -> int:
     """Create what is missing, refuse what does not fit; the number of output partitions."""
     admin = AdminClient(settings.connection)
     try:
-        topics = admin.list_topics(timeout=timeout).topics
+        known = admin.list_topics(timeout=timeout).topics
     except KafkaException as error:
         raise LockstepError(
             f"no Kafka broker answers at {settings.bootstrap_servers}", hint="is it running?"
         ) from error
-    if settings.source not in topics:
+    if settings.source not in known:
         raise LockstepError(f"there is no topic {settings.source}", hint="start the run before its egress")
-    count = len(topics[settings.source].partitions)
+    count = len(known[settings.source].partitions)
     wanted = {settings.clean: {}, settings.state_topic: {"cleanup.policy": "compact"}}
     for topic, config in wanted.items():
-        if topic not in topics:
-            future = admin.create_topics([NewTopic(topic, count, config=config)])[topic]
-            try:
-                future.result(timeout)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise LockstepError(f"cannot create {topic}: {error.args[0].str()}") from error
-            _await_topic(admin, topic, count, timeout)
-        elif len(topics[topic].partitions) != count:
+        if topic in known:
+            found = len(known[topic].partitions)
+        else:
+            found = create_topic(admin, NewTopic(topic, count, config=config), timeout)
+        if found != count:
             raise LockstepError(
-                f"{topic} has {len(topics[topic].partitions)} partitions, {settings.source} has {count}",
+                f"{topic} has {found} partitions, {settings.source} has {count}",
                 hint="partitions of a run's topics are frozen: use a new topic, or a new run",
             )
     return count
-
-
-def _await_topic(admin: AdminClient, topic: str, count: int, timeout: float) -> None:
-    """Creation is answered by the controller; the brokers hear of it a moment later."""
-    deadline = time.monotonic() + timeout
-    while True:
-        found = admin.list_topics(topic, timeout=timeout).topics[topic].partitions
-        if len(found) == count and all(one.leader >= 0 for one in found.values()):
-            return
-        if time.monotonic() > deadline:
-            raise LockstepError(f"topic {topic} was created but has no leader yet", hint="is the broker up?")
-        time.sleep(0.02)
 
 
 def _fetch(consumer: Any) -> list[Any]:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from lockstep.errors import LockstepError, UsageError
 from lockstep.log.kafka_admin import is_offset
 from lockstep.replicas.layout import write_json
+from lockstep.replicas.topics import create_topic
 from lockstep.spark.identity import IDENTITY_HEADER
 from lockstep.spark.inputs import Input
 
@@ -121,11 +122,11 @@ def describe(
             f"there is no topic {', '.join(missing)}", hint="create it, or check the pipeline's inputs"
         )
     for topic in missing:
-        _create(admin, NewTopic(topic, 1), timeout)
+        create_topic(admin, NewTopic(topic, 1), timeout)
     described = _describe_topics(admin, list(inputs), timeout)
     if output not in topics:
         count = output_partitions or max(partitions for partitions, _ in described.values())
-        _create(admin, NewTopic(output, count), timeout)
+        create_topic(admin, NewTopic(output, count), timeout)
     count = _describe_topics(admin, [output], timeout)[output][0]
     if output_partitions is not None and output_partitions != count:
         raise UsageError(
@@ -180,16 +181,14 @@ def create_order_topic(admin: Any, topic: str, shards: int, timeout: float = 15.
     """One partition for each shard; it keeps everything, and only order records go in."""
     if topic not in _topics(admin, timeout):
         kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-        _create(admin, NewTopic(topic, shards, config=kept), timeout)
-        _describe_topics(admin, [topic], timeout)
+        create_topic(admin, NewTopic(topic, shards, config=kept), timeout)
 
 
 def create_heartbeat_topic(admin: Any, topic: str, timeout: float = 15.0) -> None:
     """Compacted: only the last number is needed, and that one always."""
     if topic not in _topics(admin, timeout):
         newest = {"cleanup.policy": "compact", "segment.ms": "600000", "segment.bytes": "10485760"}
-        _create(admin, NewTopic(topic, 1, config=newest), timeout)
-        _describe_topics(admin, [topic], timeout)
+        create_topic(admin, NewTopic(topic, 1, config=newest), timeout)
 
 
 def earliest(admin: Any, topic: str, partitions: int, timeout: float = 15.0) -> tuple[int, ...]:
@@ -373,12 +372,3 @@ def _describe_topics(admin: Any, names: list[str], timeout: float) -> dict[str, 
                 reason = error.args[0].str()
                 raise LockstepError(f"cannot describe {', '.join(names)}: {reason}") from error
         time.sleep(0.05)
-
-
-def _create(admin: Any, topic: NewTopic, timeout: float) -> None:
-    try:
-        admin.create_topics([topic])[topic.topic].result(timeout)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return  # somebody else was quicker: whoever asked for it describes it next
-        raise LockstepError(f"cannot create topic {topic.topic}: {error.args[0].str()}") from error

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lockstep.errors import LockstepError
 from lockstep.replicas.catch_up import READING
+from lockstep.replicas.topics import create_topic
 from lockstep.spark import seals
 
 MOST_IN_A_ROW = 5
@@ -94,7 +95,7 @@ def bury(connection: Mapping[str, Any], run: str, seals_topic: str, suspect: Sus
     """Keep the record as a dead letter and append the skip."""
     record = _read(connection, suspect)
     letters = dead_letter_topic(run)
-    _create(connection, letters)
+    create_topic(AdminClient(dict(connection)), NewTopic(letters, 1, config={"retention.ms": "-1"}), _TIMEOUT)
     producer = Producer({**connection, "enable.idempotence": True})
     headers = [
         *(record.headers() or ()),
@@ -126,12 +127,3 @@ def _write(producer: Any, topic: str, value: bytes | None, **more: Any) -> None:
     producer.flush(_TIMEOUT)
     if failures != [None]:
         raise LockstepError(f"cannot write to {topic}: {failures or 'no answer'}", hint="is the broker up?")
-
-
-def _create(connection: Mapping[str, Any], topic: str) -> None:
-    admin = AdminClient(dict(connection))
-    try:
-        admin.create_topics([NewTopic(topic, 1, config={"retention.ms": "-1"})])[topic].result(_TIMEOUT)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise LockstepError(f"cannot create {topic}: {error.args[0].str()}") from error

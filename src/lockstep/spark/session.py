@@ -11,7 +11,7 @@ Each setting below is there because a site needs it to be fast, or equal to the 
 - a listener keeps why tasks failed: the failure that ends a real-time query may only be a consequence of another;
 - temporary files go to the site's folder, and what a killed predecessor left there is removed;
 - while Java's thorough compiler is busy, which on few cores is most of the first minute, code is compiled without
-  the counters that this compiler wants: they make it a third slower;
+  the counters that this compiler wants: they make it slower;
 - the allow-list of Real-Time Mode is off, since it knows only Spark's own sinks: our guard takes its place.
 
 On a cluster the driver sends our jar and Kafka's to the executors, takes only as many cores as it has slots (else
