@@ -329,7 +329,6 @@ def _source(
         .option("seals", settings.seals)
         .option("site", settings.site)
         .option("startingOffsets", settings.starting_offsets)
-        .option("sealIntervalMs", settings.batch_length_ms)
         .option("maxRecordsPerSeal", settings.max_records_per_batch)
         .option("idleSeals", idle_seals)
         .options(**_kafka(pipeline, settings))

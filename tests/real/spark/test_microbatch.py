@@ -2,7 +2,9 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from spark_bench import Bench, Output, accepted, by_identity
+from spark_bench import Bench, Output, accepted, by_identity, wait
 
 from lockstep.spark import identity, position
 from lockstep.spark.pipeline import Pipeline, pipeline
@@ -70,6 +72,38 @@ def test_batches_are_equal_on_a_site_that_is_late_and_on_one_that_restarts(bench
     committed = position.committed(bench.folder / "site-2" / "checkpoint")
     assert committed is not None
     assert committed[1][0].seal == committed[0], "Spark's batch is the sealed batch of the same number"
+
+
+def test_a_batch_takes_all_that_came_while_the_one_before_it_ran(bench: Bench, tmp_path: Path) -> None:
+    """Sealed any earlier, what is in it would wait for a whole batch more."""
+    began, gate = tmp_path / "began", tmp_path / "gate"
+
+    @F.udf("string")
+    def through_the_gate(text: str) -> str:
+        began.touch()
+        deadline = time.monotonic() + 60
+        while not gate.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return text
+
+    @pipeline(inputs=[bench.topic("in")], output=bench.topic("out"), key="what")
+    def slow(df: Any) -> Any:
+        return df.select(through_the_gate(df.key.cast("string")).alias("what"), "_shard", "_sn")
+
+    source = slow.inputs[0]
+    bench.produce(source, [("first", "x")])
+    bench.start(slow, "site-1", engine="microbatch")
+    wait(began.exists)
+    seals = f"{bench.name}.seals"
+    sealed = bench.end(seals)
+    bench.produce(source, [("early", "x")])
+    three_intervals = time.monotonic() + 1
+    while time.monotonic() < three_intervals:
+        assert bench.end(seals) == sealed, "a seal that nobody has asked for"
+    bench.produce(source, [("late", "x")])
+    gate.touch()
+    found = bench.outputs(slow.output, lambda found: len(found) >= 3)
+    assert {output.key: output.identity.a for output in found} == {b"first": 0, b"early": 1, b"late": 1}
 
 
 def test_a_stream_stream_join_gives_the_same_pairs_on_both_sites(bench: Bench) -> None:

@@ -23,6 +23,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.slf4j.Logger;
@@ -32,12 +33,17 @@ import org.slf4j.LoggerFactory;
  * A run's seals topic: {@link Seals} kept up to date from Kafka, and proposals appended to it.
  *
  * <p>One for each query, shared by its sources. It is read to its end when it is opened. In micro-batch a thread
- * then follows it and proposes the next seal at a fixed interval, when there is new input; after the last
- * input a few more ({@code idleSeals}), so that watermarks pass. All sites propose; the topic's order decides, so
- * none is needed.
+ * then follows it, and proposes the next seal when Spark asks for a batch that is not sealed and there is new input;
+ * after the last input a few more ({@code idleSeals}), so that watermarks pass. Not before: what is sealed early
+ * waits for the batch that runs. All sites propose; the topic's order decides, so none is needed.
  */
 final class SealTopic implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SealTopic.class);
+    private static final Duration POLL = Duration.ofMillis(100);
+    /** How long Spark waits for a seal that it asks for. */
+    private static final long ANSWER_MS = 500;
+    /** After this time a proposal that was not read back counts as lost. */
+    private static final long REPEAT_MS = 1_000;
     private static final Map<String, SealTopic> OPEN = new HashMap<>();
 
     private final String key;
@@ -47,7 +53,6 @@ final class SealTopic implements AutoCloseable {
     private final boolean liveRobin;
     private final boolean fromLatest;
     private final JsonNode fixedOrigin;
-    private final int intervalMs;
     private final int idleSeals;
     private final long mostRecords;
     private final TopicPartition partition;
@@ -62,7 +67,7 @@ final class SealTopic implements AutoCloseable {
     private volatile boolean closed;
     private volatile RuntimeException failure;
     private int idle;
-    private long lastSealNanos = System.nanoTime();
+    private boolean wanted;
     private final Set<String> asked = new HashSet<>();
     private int admitted;
     private int finished = Position.NO_SEAL;
@@ -102,7 +107,6 @@ final class SealTopic implements AutoCloseable {
                     "startingOffsets is " + settings.text("startingOffsets", ""), "use earliest or latest");
         };
         this.fixedOrigin = json(settings.text("origin", "{}"));
-        this.intervalMs = settings.integer("sealIntervalMs", 500);
         this.idleSeals = settings.integer("idleSeals", 0);
         this.mostRecords = settings.integer("maxRecordsPerSeal", 1_000_000);
         this.kafka = new Topics(settings.kafka());
@@ -162,11 +166,12 @@ final class SealTopic implements AutoCloseable {
         if (asked.contains(source)) {
             asked.clear();
         }
+        finished = have;
         if (asked.isEmpty()) {
+            awaitSeal();
             admitted = seals.count();
         }
         asked.add(source);
-        finished = have;
         return Math.min(have + 1, Math.max(admitted - 1, have));
     }
 
@@ -252,12 +257,11 @@ final class SealTopic implements AutoCloseable {
     private void readToEnd() {
         long end = consumer.endOffsets(List.of(partition), Topics.PATIENCE).get(partition);
         while (consumer.position(partition, Topics.PATIENCE) < end) {
-            read(Duration.ofMillis(100));
+            read(POLL);
         }
     }
 
-    private boolean read(Duration patience) {
-        boolean sealed = false;
+    private void read(Duration patience) {
         for (ConsumerRecord<byte[], byte[]> record : consumer.poll(patience)) {
             JsonNode node;
             try {
@@ -269,41 +273,76 @@ final class SealTopic implements AutoCloseable {
                         error);
             }
             synchronized (this) {
-                sealed |= seals.apply(node) && "seal".equals(node.path("kind").asText());
+                seals.apply(node);
             }
         }
-        return sealed;
+    }
+
+    /** A short while: Spark asks again at its next trigger, and other sites may have sealed it until then. */
+    private synchronized void awaitSeal() {
+        if (sealedAhead()) {
+            return;
+        }
+        wanted = true;
+        consumer.wakeup();
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(ANSWER_MS);
+        for (long left = ANSWER_MS; wanted && left > 0; left = (deadline - System.nanoTime()) / 1_000_000) {
+            try {
+                wait(left);
+            } catch (InterruptedException error) {
+                Thread.currentThread().interrupt(); // Spark stops the query, and sees it at its own next wait
+                return;
+            }
+        }
+        if (failure != null) {
+            throw failure;
+        }
+    }
+
+    private boolean sealedAhead() {
+        return seals.count() - 1 > finished;
     }
 
     private void follow() {
         try {
             long proposedNanos = 0;
             while (!closed) {
-                if (read(Duration.ofMillis(10))) {
-                    lastSealNanos = System.nanoTime();
-                    proposedNanos = 0;
+                try {
+                    read(POLL);
+                } catch (WakeupException error) {
+                    LOG.trace("a batch is asked for");
                 }
                 long now = System.nanoTime();
-                boolean due = now - lastSealNanos >= TimeUnit.MILLISECONDS.toNanos(intervalMs);
-                boolean waiting = proposedNanos != 0 && now - proposedNanos < TimeUnit.SECONDS.toNanos(1);
-                if (due && !waiting && !behind()) {
-                    proposedNanos = proposeSeal() ? now : 0;
+                if (answered()) {
+                    proposedNanos = 0;
+                } else if (proposedNanos == 0 || now - proposedNanos >= TimeUnit.MILLISECONDS.toNanos(REPEAT_MS)) {
+                    boolean proposed = proposeSeal();
+                    proposedNanos = proposed ? now : 0;
+                    if (!proposed) {
+                        answer();
+                    }
                 }
             }
         } catch (RuntimeException error) {
             if (!closed) {
                 LOG.error("following {} failed", partition.topic(), error);
                 failure = error;
+                answer();
             }
         }
     }
 
-    /**
-     * Whether a sealed batch waits besides the one that runs. A site that is behind proposes nothing: when all
-     * are, batches grow instead of queueing; when only this one is, it catches up batch by batch.
-     */
-    private synchronized boolean behind() {
-        return seals.count() - finished > 2;
+    /** Whether nobody waits for a seal. */
+    private synchronized boolean answered() {
+        if (wanted && sealedAhead()) {
+            answer();
+        }
+        return !wanted;
+    }
+
+    private synchronized void answer() {
+        wanted = false;
+        notifyAll();
     }
 
     private boolean proposeSeal() {
@@ -336,7 +375,6 @@ final class SealTopic implements AutoCloseable {
         }
         idle = grew ? 0 : idle + 1;
         if (idle > idleSeals || (number == 0 && !grew)) {
-            lastSealNanos = System.nanoTime();
             return false;
         }
         propose(Seals.sealRecord(number, ends));
