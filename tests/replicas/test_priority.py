@@ -44,6 +44,22 @@ assert os.getpriority(os.PRIO_PROCESS, 0) == 0
 assert os.getpriority(os.PRIO_PROCESS, quick) == 0
 assert os.getpriority(os.PRIO_PROCESS, thorough) == 19
 """
+WORKER = """
+import os, subprocess, sys
+from lockstep.replicas.priority import step_aside, step_forward
+daemon = "import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}], stdin=sys.stdin)"
+worker = "import os; print(os.getpid(), flush=True); input()"
+assert step_aside()
+command = [sys.executable, "-c", daemon.format(worker=worker)]
+with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+    working = int(started.stdout.readline())
+    everybody = (os.getpid(), started.pid, working)
+    def priorities():
+        return [os.getpriority(os.PRIO_PROCESS, pid) for pid in everybody]
+    assert priorities() == [10, 10, 10], priorities()
+    step_forward(os.getpid())
+    assert priorities() == [0, 0, 0], priorities()
+"""
 
 
 def test_every_thread_comes_back() -> None:
@@ -51,6 +67,11 @@ def test_every_thread_comes_back() -> None:
         subprocess.run([sys.executable, "-c", SCRIPT], check=True)
     else:
         assert not priority.step_aside(), "who cannot come back must not go"
+
+
+def test_processes_that_were_started_aside_come_back_too() -> None:
+    if priority.may_return():
+        subprocess.run([sys.executable, "-c", WORKER], check=True)
 
 
 def test_only_the_thorough_compiler_steps_back_for_good() -> None:

@@ -11,6 +11,8 @@ import os
 import resource
 from pathlib import Path
 
+import psutil
+
 ASIDE = 10
 _NORMAL = 0
 _LAST = 19
@@ -34,12 +36,25 @@ def step_aside() -> bool:
     return True
 
 
-def step_forward(*pids: int) -> None:
-    """Back to normal, with every thread but the thorough compiler's: on Linux each has a priority of its own."""
-    for pid in pids:
-        for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
-            try:
-                thorough = (thread / "comm").read_text().startswith(_THOROUGH_COMPILER)
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), _LAST if thorough else _NORMAL)
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue  # the thread has ended, or the limit has changed: low priority is no error
+def step_forward(pid: int) -> None:
+    """Back to normal, with every process that this one has started: Python workers began at low priority too.
+
+    Each goes before those below it: what it starts from then on is at normal priority from its beginning.
+    """
+    _step_forward(pid)
+    try:
+        children = psutil.Process(pid).children()
+    except psutil.Error:
+        return
+    for child in children:
+        step_forward(child.pid)
+
+
+def _step_forward(pid: int) -> None:
+    """Every thread but the thorough compiler's: on Linux each has a priority of its own."""
+    for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+        try:
+            thorough = (thread / "comm").read_text().startswith(_THOROUGH_COMPILER)
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), _LAST if thorough else _NORMAL)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # the thread has ended, or the limit has changed: low priority is no error

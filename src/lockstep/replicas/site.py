@@ -81,7 +81,7 @@ class Reporter(threading.Thread):
 
     def _step_forward(self) -> None:
         if self.aside:
-            step_forward(os.getpid(), self.jvm_pid)
+            step_forward(os.getpid())
 
     def last(self, **fields: Any) -> None:
         """Report once more, without asking the JVM: it may be in the middle of another question."""
