@@ -28,6 +28,9 @@ EVERYBODY = "deadbeef-dead-beef-dead-beefdeadbeef"
 CONTROLS = "control-events"
 BUCKETS = 64
 """Few customers share a state; a rule for everybody costs as many rows."""
+ONE_REDUCER = {"spark.sql.shuffle.partitions": "1"}
+"""Enough for the rates here: each more is a task that, in real time, runs all the time. In micro-batches a shard
+is one group, so a second one would have nothing to do."""
 
 EVENT = "customerId STRING, payload STRING, ingestedAt LONG, receivedAt LONG"
 RULES = "ARRAY<STRUCT<path: STRING, check: STRING, value: STRING>>"

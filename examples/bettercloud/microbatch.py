@@ -4,6 +4,7 @@ lockstep run examples/bettercloud/microbatch.py
 """
 
 from batches import alerts_in_batches
+from dataflow import ONE_REDUCER
 from pyspark.sql import DataFrame
 
 import lockstep
@@ -13,7 +14,7 @@ import lockstep
     inputs=[("customer-events", lockstep.broadcast("control-events"))],
     output="alerts",
     key="customerId",
-    options={"outputMode": "update"},
+    options={"outputMode": "update", **ONE_REDUCER},
 )
 def alerts(merged: DataFrame) -> DataFrame:
     return alerts_in_batches(merged)

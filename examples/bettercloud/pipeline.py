@@ -9,7 +9,7 @@ Events are partitioned by customer; control events are few, so every shard sees 
 into one order, the same on every site: whether an event met a rule is decided by that order, not by luck.
 """
 
-from dataflow import counted_alerts, qualified_events
+from dataflow import ONE_REDUCER, counted_alerts, qualified_events
 from pyspark.sql import DataFrame
 
 import lockstep
@@ -19,11 +19,12 @@ import lockstep
     inputs=[("customer-events", lockstep.broadcast("control-events"))],
     output="qualified-events",
     key="customerId",
+    options=ONE_REDUCER,
 )
 def qualified(merged: DataFrame) -> DataFrame:
     return qualified_events(merged)
 
 
-@lockstep.pipeline(inputs=["qualified-events"], output="alerts", key="customerId")
+@lockstep.pipeline(inputs=["qualified-events"], output="alerts", key="customerId", options=ONE_REDUCER)
 def alerts(qualified: DataFrame) -> DataFrame:
     return counted_alerts(qualified)

@@ -36,30 +36,34 @@ COPIED = ("dataflow.py", "batches.py")
 
 _STAGES = """\
 import lockstep
-from dataflow import counted_alerts, qualified_events
+from dataflow import ONE_REDUCER, counted_alerts, qualified_events
 
 
 @lockstep.pipeline(
-    inputs=[("{events}", lockstep.broadcast("{controls}"))], output="{qualified}", key="customerId"
+    inputs=[("{events}", lockstep.broadcast("{controls}"))],
+    output="{qualified}",
+    key="customerId",
+    options=ONE_REDUCER,
 )
 def qualified(merged):
     return qualified_events(merged, "{controls}")
 
 
-@lockstep.pipeline(inputs=["{qualified}"], output="{alerts}", key="customerId")
+@lockstep.pipeline(inputs=["{qualified}"], output="{alerts}", key="customerId", options=ONE_REDUCER)
 def alerts(qualified):
     return counted_alerts(qualified)
 """
 _BATCHES = """\
 import lockstep
 from batches import alerts_in_batches
+from dataflow import ONE_REDUCER
 
 
 @lockstep.pipeline(
     inputs=[("{events}", lockstep.broadcast("{controls}"))],
     output="{alerts}",
     key="customerId",
-    options={{"outputMode": "update"}},
+    options={{"outputMode": "update", **ONE_REDUCER}},
 )
 def alerts(merged):
     return alerts_in_batches(merged, "{controls}")

@@ -56,7 +56,10 @@ def query(arguments: argparse.Namespace) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(arguments.example), os.environ.get("PYTHONPATH")))
     )
-    spark = session.build(session.SiteSettings(name="plain-bettercloud", folder=arguments.folder))
+    dataflow = importlib.import_module("dataflow")
+    spark = session.build(
+        session.SiteSettings(name="plain-bettercloud", folder=arguments.folder, conf=dataflow.ONE_REDUCER)
+    )
     kafka = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
     rows = (
         spark.readStream.format("kafka")
@@ -67,7 +70,6 @@ def query(arguments: argparse.Namespace) -> None:
         .withColumn("_sn", F.expr("unix_millis(timestamp) * 1048576 + offset % 1048576"))
     )
     if arguments.engine == "realtime":
-        dataflow = importlib.import_module("dataflow")
         alerts = dataflow.qualified_events(rows, arguments.controls, as_they_arrive=True)
         trigger = {"realTime": f"{arguments.batch_ms} milliseconds"}
     else:
