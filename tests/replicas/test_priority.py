@@ -23,27 +23,6 @@ assert all_of_us() == {10}, all_of_us()
 step_forward(os.getpid())
 assert all_of_us() == {0}, all_of_us()
 """
-COMPILER = """
-import os, threading, time
-from pathlib import Path
-from lockstep.replicas.priority import step_aside, step_forward
-def compiler(name, named):
-    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(f"{name} CompilerThre")
-    named.set()
-    threading.Event().wait()
-def start(name):
-    named = threading.Event()
-    thread = threading.Thread(target=compiler, args=(name, named), daemon=True)
-    thread.start()
-    named.wait()
-    return thread.native_id
-assert step_aside()
-quick, thorough = start("C1"), start("C2")
-step_forward(os.getpid())
-assert os.getpriority(os.PRIO_PROCESS, 0) == 0
-assert os.getpriority(os.PRIO_PROCESS, quick) == 0
-assert os.getpriority(os.PRIO_PROCESS, thorough) == 19
-"""
 WORKER = """
 import os, subprocess, sys
 from lockstep.replicas.priority import step_aside, step_forward
@@ -72,11 +51,6 @@ def test_every_thread_comes_back() -> None:
 def test_processes_that_were_started_aside_come_back_too() -> None:
     if priority.may_return():
         subprocess.run([sys.executable, "-c", WORKER], check=True)
-
-
-def test_only_the_thorough_compiler_steps_back_for_good() -> None:
-    if priority.may_return():
-        subprocess.run([sys.executable, "-c", COMPILER], check=True)
 
 
 def test_who_could_not_come_back_does_not_step_aside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,11 @@
 """A site that starts steps aside: it runs at low priority until it has caught up.
 
 Starting a JVM and replaying a batch takes some ten CPU seconds, just when the other sites carry the load alone. On
-a machine that they share, that shows in their latency. The JVM's thorough compiler (C2) steps back for good: in
-its first minutes it takes a core, and no record waits for it. Every record waits for the quick one (C1). Only a
-process that may raise its priority again does this (root, or a limit that allows it: `ulimit -e`); elsewhere
-nothing changes.
+a machine that they share, that shows in their latency. Only a process that may raise its priority again does this
+(root, or a limit that allows it: `ulimit -e`); elsewhere nothing changes.
+
+Nothing stays aside, not even Java's thorough compiler: a site that is short of processor time is so because its
+code is not compiled yet.
 """
 
 import os
@@ -15,9 +16,6 @@ import psutil
 
 ASIDE = 10
 _NORMAL = 0
-_LAST = 19
-_THOROUGH_COMPILER = "C2 CompilerThre"
-"""What Linux calls it: names are cut at 15 characters."""
 
 
 def may_return() -> bool:
@@ -51,10 +49,9 @@ def step_forward(pid: int) -> None:
 
 
 def _step_forward(pid: int) -> None:
-    """Every thread but the thorough compiler's: on Linux each has a priority of its own."""
+    """Every thread: on Linux each has a priority of its own."""
     for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
         try:
-            thorough = (thread / "comm").read_text().startswith(_THOROUGH_COMPILER)
-            os.setpriority(os.PRIO_PROCESS, int(thread.name), _LAST if thorough else _NORMAL)
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), _NORMAL)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # the thread has ended, or the limit has changed: low priority is no error
