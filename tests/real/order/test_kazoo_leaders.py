@@ -34,8 +34,8 @@ pytestmark = pytest.mark.real
 
 TAKE_OVER_SECONDS = 0.25
 """A killed leader, beyond the longest gap of the same run without a kill: the median of three."""
-FREEZE_SECONDS = 1.0
 SESSION_SECONDS = 2.0
+"""After so long the service itself would have ended a session that is silent."""
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ async def _run(bootstrap_servers: str, ensemble: Ensemble, tmp_path: Path) -> No
             print(
                 f"leader frozen: longest gap between two orders {1000 * orders.longest_gap(stopped):.0f} ms"
             )
-            assert orders.longest_gap(stopped) < FREEZE_SECONDS
+            assert orders.longest_gap(stopped) < SESSION_SECONDS, "deposed for its silence in the order topic"
             os.kill(frozen.pid, signal.SIGCONT)
 
             before = orders.epoch
