@@ -55,7 +55,7 @@ def sweep(
     ):
         where = (broker.bootstrap_servers, Path(name))
         with make("heaviest", where, *heaviest) as side:
-            rate = highest_rate(side, console)
+            rate = highest_rate(side, report.quick, console)
         for round_number in range(ROUNDS[report.quick]):
             for value in values:
                 for row in turned(rows, round_number):
@@ -65,9 +65,10 @@ def sweep(
     return report
 
 
-def highest_rate(side: ChainSide, console: Console) -> int:
-    """Climb the ladder on a side that runs already."""
-    carried = LADDER[0]
+def highest_rate(side: ChainSide, quick: bool, console: Console) -> int:
+    """Climb the ladder on a side that is as warm as one that is measured; the lowest rung if it carries none."""
+    side.feed(LADDER[0], WARM_UP_SECONDS[quick])
+    carried = 0
     for rate in LADDER:
         _, ended = side.feed(rate, _TRY_SECONDS)
         latencies = side.probe.latencies_ms(ended - 1.0, ended)
@@ -76,8 +77,9 @@ def highest_rate(side: ChainSide, console: Console) -> int:
         if middle > CARRIED_MS:
             break
         carried = rate
-    console.print(f"highest rate that {side.name} carries: {carried} ev/s", highlight=False)
-    return carried
+    words = f"highest rate that the heaviest side carries: {carried} ev/s"
+    console.print(words if carried else f"{words}; {LADDER[0]} are measured", highlight=False)
+    return carried or LADDER[0]
 
 
 def measure(side: ChainSide, rate: int, quick: bool, report: Report, console: Console) -> list[float]:
