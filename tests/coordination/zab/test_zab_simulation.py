@@ -3,6 +3,9 @@
 `lockstep sim coordination --seeds 20000` runs more.
 """
 
+import subprocess
+import sys
+
 import pytest
 from zab_ensemble import Ensemble
 
@@ -36,11 +39,12 @@ FOUND_QUICKLY = (
 )
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_every_promise_is_kept_under_every_seed(part: int) -> None:
-    for seed in range(part, SEEDS, 4):
-        outcome = run_seed(Coordination, seed)
-        assert not outcome.violations, report(outcome, "coordination")
+def test_every_promise_is_kept_under_every_seed() -> None:
+    """By the command, which shares the work among processes."""
+    command = [sys.executable, "-m", "lockstep", "sim", "coordination", f"--seeds={SEEDS}", "--jobs=2"]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert f"{SEEDS} seeds" in answer.stdout
 
 
 def test_every_promise_is_kept_in_the_storm_that_finds_the_bugs() -> None:
