@@ -4,8 +4,8 @@ Starting a JVM and replaying a batch takes some ten CPU seconds, just when the o
 a machine that they share, that shows in their latency. Only a process that may raise its priority again does this
 (root, or a limit that allows it: `ulimit -e`); elsewhere nothing changes.
 
-Nothing stays aside, not even Java's thorough compiler: a site that is short of processor time is so because its
-code is not compiled yet.
+Nothing stays aside, not even Java's thorough compiler: where the cores are full it would get nothing, and what it
+has not compiled keeps them full.
 """
 
 import os

@@ -3,8 +3,7 @@
 `lockstep sim coordination --seeds 20000` runs more.
 """
 
-import subprocess
-import sys
+from collections.abc import Callable
 
 import pytest
 from zab_ensemble import Ensemble
@@ -17,7 +16,6 @@ from lockstep.sim.faults import MILLISECOND, FaultMix
 from lockstep.sim.runner import report, run_seed
 from lockstep.sim.scenario import scenario_class
 
-SEEDS = 1000
 STORM = FaultMix(
     crash_every=80 * MILLISECOND,
     down_for=30 * MILLISECOND,
@@ -39,12 +37,8 @@ FOUND_QUICKLY = (
 )
 
 
-def test_every_promise_is_kept_under_every_seed() -> None:
-    """By the command, which shares the work among processes."""
-    command = [sys.executable, "-m", "lockstep", "sim", "coordination", f"--seeds={SEEDS}", "--jobs=2"]
-    answer = subprocess.run(command, capture_output=True, text=True)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert f"{SEEDS} seeds" in answer.stdout
+def test_every_promise_is_kept_under_every_seed(keeps_every_promise: Callable[[str, int], None]) -> None:
+    keeps_every_promise("coordination", 1000)
 
 
 def test_every_promise_is_kept_in_the_storm_that_finds_the_bugs() -> None:

@@ -34,8 +34,8 @@ pytestmark = pytest.mark.real
 
 TAKE_OVER_SECONDS = 0.25
 """A killed leader, beyond the longest gap of the same run without a kill: the median of three."""
-SESSION_SECONDS = 2.0
-"""After so long the service itself would have ended a session that is silent."""
+FREEZE_SECONDS = 1.0
+"""Well below the two seconds of a session: who waits for its end is late."""
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ async def _run(bootstrap_servers: str, ensemble: Ensemble, tmp_path: Path) -> No
                 killed = await _strike(orders, lambda: process.kill(leaders.running.pop(orders.leader)))
                 gap = orders.longest_gap(killed)
                 print(f"leader killed: no order for {1000 * gap:.0f} ms, {1000 * usual:.0f} without a kill")
-                assert gap < SESSION_SECONDS, "missed by its connection, not by its session's timeout"
+                assert gap < FREEZE_SECONDS, "missed by its connection, not by its session's timeout"
                 beyond.append(gap - usual)
             assert statistics.median(beyond) < TAKE_OVER_SECONDS
 
@@ -164,7 +164,7 @@ async def _run(bootstrap_servers: str, ensemble: Ensemble, tmp_path: Path) -> No
             print(
                 f"leader frozen: longest gap between two orders {1000 * orders.longest_gap(stopped):.0f} ms"
             )
-            assert orders.longest_gap(stopped) < SESSION_SECONDS, "deposed for its silence in the order topic"
+            assert orders.longest_gap(stopped) < FREEZE_SECONDS, "deposed for its silence in the order topic"
             os.kill(frozen.pid, signal.SIGCONT)
 
             before = orders.epoch
