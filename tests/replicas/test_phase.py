@@ -34,9 +34,56 @@ def test_no_wait_where_nothing_is_in_the_way() -> None:
     assert 0 < phase.delay_until_apart(1000, [1000], 20_000) <= phase.START_GUARD_MS
 
 
-def test_boundaries_that_fall_together_name_the_later_site() -> None:
-    assert phase.masked({"site-1": 1000, "site-2": 5000}, 8000) is None
-    assert phase.masked({"site-1": 1000, "site-2": 1100}, 8000) == "site-2"
-    assert phase.masked({"site-1": 1000, "site-2": 8_900}, 8000) == "site-2", "across the end of a batch too"
-    assert phase.masked({"site-1": 0, "site-2": 4000, "site-3": 100}, 8000) == "site-3"
-    assert phase.masked({"site-1": 0}, 8000) is None
+def moves(batches: list[dict[str, float]], batch: float = 8000) -> dict[str, int]:
+    """After how many batches each site moves, told every 2 s what all of them can see by then (0: never)."""
+    names = sorted({name for one in batches for name in one})
+    drifts = {name: phase.Drift(name, len(names), batch) for name in names}
+    moved = dict.fromkeys(names, 0)
+    for number, ahead in enumerate(batches):
+        for now in range(0, int(batch), 2000):
+            seen = {}
+            for name, offset in ahead.items():
+                last = (number - 1) * batch + batches[number - 1][name] if number else None
+                begun = number * batch + offset <= number * batch + now
+                at = number * batch + offset if begun else last
+                if at is not None:
+                    seen[name] = at
+            everyone = seen if len(seen) == len(names) else {}
+            for name, drift in drifts.items():
+                if drift.noticed(number * batch + now, everyone) and not moved[name]:
+                    moved[name] = number + 1
+    return moved
+
+
+def test_boundaries_that_stay_together_move_the_later_site_and_one_meeting_moves_nobody() -> None:
+    apart, near = {"site-1": 0.0, "site-2": 4000.0}, {"site-1": 0.0, "site-2": 400.0}
+    assert moves([apart] * 5) == {"site-1": 0, "site-2": 0}
+    assert moves([near] * 5) == {"site-1": 0, "site-2": phase.BATCHES_TOGETHER}
+    assert moves([apart, near, apart, near, apart]) == {"site-1": 0, "site-2": 0}, "not in a row"
+    assert moves([{"site-1": 400.0, "site-2": 0.0}] * 5) == {"site-1": 0, "site-2": 2}, "whoever comes first"
+    assert moves([near] * 5, batch=3000) == {"site-1": 0, "site-2": 0}, "batches are too short to keep apart"
+
+
+def test_of_three_that_fall_together_only_the_last_moves_at_first() -> None:
+    assert moves([{"site-1": 0.0, "site-2": 100.0, "site-3": 200.0}] * 5) == {
+        "site-1": 0,
+        "site-2": 0,
+        "site-3": 2,
+    }
+    assert moves([{"site-1": 0.0, "site-2": 4000.0, "site-3": 100.0}] * 5)["site-3"] == 2
+
+
+def test_a_stall_that_lengthens_each_batch_does_not_count_as_a_meeting() -> None:
+    """Batches of 5 s that take 5.8: by the nominal length, 4.9 s after a boundary would be near the next one."""
+    drift = phase.Drift("site-2", 2, 5000)
+    boundaries = {"site-1": [5800.0 * n for n in range(6)], "site-2": [5800.0 * n + 4900 for n in range(6)]}
+    for now in range(5000, 30_000, 500):
+        seen = {name: max(at for at in moments if at <= now) for name, moments in boundaries.items()}
+        assert not drift.noticed(now, seen)
+
+
+def test_nobody_moves_while_another_site_is_away() -> None:
+    drift = phase.Drift("site-2", 2, 8000)
+    for number in range(5):
+        drift.noticed(number * 8000, {"site-1": number * 8000.0, "site-2": number * 8000.0})
+        assert not drift.noticed(number * 8000 + 2000, {})

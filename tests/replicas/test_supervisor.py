@@ -203,25 +203,6 @@ def test_a_reused_pid_is_not_taken_for_a_site(run: RunFolder) -> None:
     folder.pid_file.unlink()
 
 
-def test_a_masked_site_is_restarted(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "_SETTLED_SECONDS", 0.0)
-    monkeypatch.setattr(supervision, "_REPHASE_BATCHES", 0)
-    now = time.time()
-    (run.path / "boundary-site-1").write_text(str(now))
-    (run.path / "boundary-site-2").write_text(str(now + 4))
-    supervisor = Supervisor(run, settings(), command=command).start()
-    try:
-        supervisor.wait_running(20)
-        before = pids(supervisor)
-        (run.path / "boundary-site-2").write_text(str(now + 8.1))
-        wait(lambda: any("batch boundary" in text for _, text in supervisor.events))
-        (run.path / "boundary-site-2").write_text(str(now + 4))
-        wait(lambda: pids(supervisor)["site-2"] not in (None, before["site-2"]))
-        assert pids(supervisor)["site-1"] == before["site-1"]
-    finally:
-        supervisor.stop(grace=0)
-
-
 def test_settings_survive_the_way_to_a_site(run: RunFolder) -> None:
     told = RunSettings(
         name="a", pipeline_file="p.py", bootstrap_servers="b", options={"spark.x": "1", "kafka.y": "2"}

@@ -2,11 +2,12 @@
 
 At a boundary a site is silent for some hundred milliseconds. Batches run back to back and Spark gives no
 control over their phase, but all sites have the same batch length and much the same stall: phases that
-start apart stay apart for long. So a site chooses the moment at which it starts its query, and the
-supervisor restarts a masked one when two boundaries have drifted together. Pure functions; times are in
-milliseconds.
+start apart stay apart for long. So a site chooses the moment at which it starts its query, and one whose
+boundaries have drifted onto another's stops its query and starts it again, in the same JVM: a replay of one
+batch, against a minute for a new process. No I/O and no clock here; times are in milliseconds.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 GUARD_MS = 900.0
@@ -17,6 +18,12 @@ START_MS = 1_500.0
 """What passes, about, between starting a query and its first boundary."""
 MAX_STAGGER_MS = 10_000.0
 """With long batches nobody waits for half of one: apart by this much is apart enough."""
+BATCHES_TOGETHER = 2
+"""Boundaries in a row that fall together before a site moves its own. One is an accident: the first batches of a
+site are irregular, and a move costs a replay."""
+_TOLD_MS = 500.0
+"""How long a boundary may take to get into the other sites' view."""
+_REMEMBERED = 3
 
 
 def stagger(number: int, sites: int, batch_ms: float) -> float:
@@ -59,15 +66,38 @@ def delay_until_apart(
     return best_delay
 
 
-def masked(boundaries_ms: Mapping[str, float], batch_ms: float) -> str | None:
-    """The site to restart because its boundary falls together with another's, or None.
+class Drift:
+    """Told every now and then where the last boundaries of all sites are, says when this site has to move its own.
 
-    Of two, the one that is later in name order: every supervisor would choose the same.
+    Of those that fall together only the last by name moves: every site finds the same. Distances are between
+    moments that were seen: the nominal length does not say when the next boundary comes, for each batch takes
+    longer by its stall.
     """
-    names = sorted(boundaries_ms)
-    guard = min(GUARD_MS, batch_ms / (2 * max(1, len(names))))
-    for index in range(len(names) - 1, 0, -1):
-        for other in names[:index]:
-            if distance(boundaries_ms[names[index]], boundaries_ms[other], batch_ms) < guard / 2:
-                return names[index]
-    return None
+
+    def __init__(self, site: str, sites: int, batch_ms: float) -> None:
+        self._site = site
+        self._near = min(GUARD_MS, batch_ms / (2 * max(1, sites))) / 2
+        self._possible = sites > 1 and batch_ms >= 4 * GUARD_MS
+        self._seen: dict[str, deque[float]] = {}
+        self._judged: float | None = None
+        self._together = 0
+
+    def noticed(self, now_ms: float, boundaries_ms: Mapping[str, float]) -> bool:
+        """`boundaries_ms` lacks a site that does not run: nobody moves while another is away."""
+        for name, at in boundaries_ms.items():
+            seen = self._seen.setdefault(name, deque(maxlen=_REMEMBERED))
+            if not seen or at > seen[-1] + self._near:
+                seen.append(at)
+        if not self._possible or self._site not in boundaries_ms:
+            return False
+        own = self._seen[self._site][-1]
+        if own == self._judged or now_ms < own + self._near + _TOLD_MS:
+            return False
+        self._judged = own
+        near = [
+            name
+            for name, seen in self._seen.items()
+            if name != self._site and any(abs(own - at) < self._near for at in seen)
+        ]
+        self._together = self._together + 1 if near and max(near) < self._site else 0
+        return self._together >= BATCHES_TOGETHER

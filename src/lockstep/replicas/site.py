@@ -8,7 +8,8 @@ What it writes twice by that, nobody downstream notices. In order:
 2. Wait until a query that starts now has its batch boundaries apart from those of the other sites. A site
    without a checkpoint takes a copy of another one's (`join.py`).
 3. Start the query, report batch, phase and positions every 250 ms, from here on alone: no supervisor is
-   needed for outputs to flow. It is `catching up` until it is near the input's end, then `running`.
+   needed for outputs to flow. It is `catching up` until it is near the input's end, then `running`. If its
+   boundaries fall together with another site's, stop the query, and go back to 2, in the same JVM.
 4. When the query ends, the JVM is gone, or SIGTERM comes: die, with all that this process started.
 
 Exit code 2 says that starting it again cannot help (the pipeline or a setting is wrong).
@@ -16,6 +17,7 @@ Exit code 2 says that starting it again cannot help (the pipeline or a setting i
 
 import argparse
 import dataclasses
+import itertools
 import os
 import signal
 import sys
@@ -38,7 +40,11 @@ from lockstep.replicas.priority import step_aside, step_forward
 from lockstep.replicas.settings import RunSettings
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from lockstep.replicas.stages import Stage
+    from lockstep.spark.engine import EngineSettings
+    from lockstep.spark.pipeline import Pipeline
 
 logger = logs.get_logger(__name__)
 
@@ -46,7 +52,7 @@ _REPORT_SECONDS = 0.25
 _POLL_SECONDS = 0.05
 _BOUNDARY_SECONDS = 2
 _MAX_ERROR = 2000
-_FRESH_MS = 3000.0
+_FRESH_SECONDS = 3.0
 """A status older than this tells nothing about its site's phase."""
 
 
@@ -193,18 +199,38 @@ def choose_engine(noted_in: Path, choose: Callable[[], tuple[str, str]]) -> tupl
     return str(noted["engine"]), str(noted["why"])
 
 
-def wait_for_phase(run: RunFolder, settings: RunSettings, site: str, batch_ms: float) -> float:
-    """Seconds to wait so that this site's boundaries fall apart from those of the sites that run."""
-    now = time.time() * 1000
-    others = [
-        status["boundary"] * 1000
-        for name in settings.site_names
-        if name != site and (status := run.site(name).status()).get("state") in READING
-        if status.get("boundary") and now - status["updated"] * 1000 < _FRESH_MS
-    ]
-    if others:
-        return phase.delay_until_apart(now, others, batch_ms) / 1000
-    return phase.stagger(settings.site_names.index(site), settings.sites, batch_ms) / 1000
+class Neighbours:
+    """What the status files of all sites say of their batch boundaries."""
+
+    def __init__(self, run: RunFolder, settings: RunSettings, site: str) -> None:
+        self._run = run
+        self._names = settings.site_names
+        self._site = site
+
+    def wait_seconds(self, batch_ms: float) -> float:
+        """How long to wait so that this site's boundaries fall apart from those of the sites that run."""
+        others = [at for name, at in self._boundaries(READING).items() if name != self._site]
+        if others:
+            return phase.delay_until_apart(time.time() * 1000, others, batch_ms) / 1000
+        return phase.stagger(self._names.index(self._site), len(self._names), batch_ms) / 1000
+
+    def drift(self, batch_ms: float) -> phase.Drift:
+        return phase.Drift(self._site, len(self._names), batch_ms)
+
+    def all_boundaries(self) -> dict[str, float]:
+        """Those of all sites, in ms, or none where not all of them run."""
+        found = self._boundaries(frozenset((RUNNING,)))
+        return found if len(found) == len(self._names) else {}
+
+    def _boundaries(self, states: frozenset[str]) -> dict[str, float]:
+        now = time.time()
+        statuses = {name: self._run.site(name).status() for name in self._names}
+        return {
+            name: status["boundary"] * 1000
+            for name, status in statuses.items()
+            if status.get("state") in states and status.get("boundary")
+            if now - status["updated"] < _FRESH_SECONDS
+        }
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -284,33 +310,17 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
     if joined := join(run, site, named, lambda: reporter.update(state="copying a checkpoint")):
         reporter.update(joined=joined)
     local = session.is_local(settings.master or "")
-    batches = [how.batch_length_ms / 1000 for how in chosen if how.engine == "microbatch"]
     if local:  # on a cluster the readers, and what they know of their progress, are in other JVMs
         # In micro-batch a shard without new records is not read, so it has nothing to say.
-        shards = sum(stage.shards for stage in stages) if not batches else 0
+        sealed = any(how.engine == "microbatch" for how in chosen)
+        shards = 0 if sealed else sum(stage.shards for stage in stages)
         reporter.watch(lambda: engines.progress(spark, round(time.time() * 1000), shards))
     try:
         pairs = [(one.pipeline, how) for one, how in zip(stages, chosen, strict=True)]
         if long := [pair for pair in pairs if engines.wants_warm_up(pair[1])]:
             reporter.update(state="warming up")
             engines.warm_up(spark, long)
-        delay = wait_for_phase(run, settings, site, chosen[-1].batch_length_ms)
-        if delay > 0:
-            reporter.update(state="waiting for its phase")
-            time.sleep(delay)
-        crash_point("site.before-query")
-        queries = [engines.start(spark, pipeline, how) for pipeline, how in pairs]
-        # In micro-batch there is no batch before there is input; in real time its first one says that it reads.
-        reads = chosen[0].engine == "realtime" and local
-        while reads and queries[0].isActive and engines.progress(spark, 0).batch < 0:
-            time.sleep(_POLL_SECONDS)
-        reporter.reads(max(batches, default=0.0))
-        while not spark.streams.awaitAnyTermination(_BOUNDARY_SECONDS):
-            took = [engines.boundary_ms(query, how) for query, how in zip(queries, chosen, strict=True)]
-            reporter.update(boundary_ms=max((ms for ms in took if ms is not None), default=None))
-        for query in queries:
-            if query.exception() is not None:
-                raise query.exception()
+        _serve(spark, pairs, Neighbours(run, settings, site), reporter, local=local)
     except Exception as error:
         if process.alive(reporter.jvm_pid):
             traceback.print_exc()
@@ -319,6 +329,47 @@ def _work(run: RunFolder, folder: ProcessFolder, site: str, reporter: Reporter) 
             raise engines.failure(error, spark) from error
         raise LockstepError(reporter.why_gone()) from error
     raise LockstepError("the query ended by itself", hint="it will be started again")
+
+
+def _serve(
+    spark: "SparkSession",
+    pairs: "list[tuple[Pipeline, EngineSettings]]",
+    neighbours: Neighbours,
+    reporter: Reporter,
+    *,
+    local: bool,
+) -> None:
+    """Run the queries until one ends, and raise what ended it; begin anew when boundaries have fallen together."""
+    from lockstep.spark import engine as engines
+
+    waits = [how.batch_length_ms / 1000 for _, how in pairs if how.engine == "microbatch"]
+    batch_ms = pairs[-1][1].batch_length_ms
+    ended = False
+    for moves in itertools.count():
+        delay = neighbours.wait_seconds(batch_ms)
+        if delay > 0:
+            reporter.update(state="waiting for its phase")
+            time.sleep(delay)
+        crash_point("site.before-query")
+        queries = [engines.start(spark, pipeline, how) for pipeline, how in pairs]
+        # In micro-batch there is no batch before there is input; in real time its first one says that it reads.
+        while local and not waits and queries[0].isActive and engines.progress(spark, 0).batch < 0:
+            time.sleep(_POLL_SECONDS)
+        reporter.reads(max(waits, default=0.0))
+        drift = None if waits else neighbours.drift(batch_ms)
+        while not (ended := spark.streams.awaitAnyTermination(_BOUNDARY_SECONDS)):
+            took = [engines.boundary_ms(query, how) for query, (_, how) in zip(queries, pairs, strict=True)]
+            reporter.update(boundary_ms=max((ms for ms in took if ms is not None), default=None))
+            if drift is not None and drift.noticed(time.time() * 1000, neighbours.all_boundaries()):
+                break
+        if ended:
+            break
+        logger.info("batch boundaries have fallen together: the query is stopped and started again")
+        reporter.update(state="moving its boundary", moves=moves + 1)
+        engines.stop(spark, queries)
+    for query in queries:
+        if (error := query.exception()) is not None:
+            raise error
 
 
 def _stopped(reporter: Reporter) -> None:

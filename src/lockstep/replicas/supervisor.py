@@ -8,7 +8,7 @@ one adopts what runs. In order:
 3. Start the sites in parallel; adopt those that run already.
 4. Watch: a dead site is started again from its checkpoint, after a short back-off, once every process of
    its former life is gone. A site that cannot start (exit code 2) or never gets to run ends the run with
-   its reason. Boundaries that drifted together are taken apart by restarting the masked site.
+   its reason.
 5. Stop: end sites, egress and broker, in this order, and give the lock back.
 
 `tied` sites die with the supervisor, also after its kill -9 (tests, demos, notebooks). Untied ones outlive it.
@@ -28,7 +28,6 @@ from lockstep import process
 from lockstep.errors import LockstepError, UsageError
 from lockstep.log.options import read_options
 from lockstep.observe.logger import get_logger
-from lockstep.replicas import phase
 from lockstep.replicas.catch_up import READING, RUNNING
 from lockstep.replicas.layout import ProcessFolder, RunFolder, seals_topic
 from lockstep.replicas.manifest import Manifest
@@ -49,8 +48,6 @@ _TOLD_AFTER = 2
 _SETTLED_SECONDS = 30.0
 _LIVED_SECONDS = 2.0
 """A process that reports nothing and lived so long can start."""
-_REPHASE_BATCHES = 3
-"""Batches between two restarts for the sake of phase: each costs a replay."""
 
 Say = Callable[[str], None]
 SiteCommand = Callable[[RunFolder, str], Sequence[str]]
@@ -145,7 +142,6 @@ class Supervisor:
         self._mutex = threading.RLock()
         self._divergence: str | None = None
         self._verdict = Verdict(settings.site_names)
-        self._last_rephase = time.monotonic()
 
     def take(self) -> "Supervisor":
         """Become the one supervisor of this run folder."""
@@ -258,7 +254,6 @@ class Supervisor:
                 with self._mutex:
                     for child in (*self.sites.values(), *self.others.values()):
                         self._look_after(child)
-                    self._keep_apart()
                     self._heed_divergence()
         except LockstepError as error:
             self.failure = error
@@ -276,9 +271,11 @@ class Supervisor:
             return
         code = child.exit_code()
         status = child.folder.status()
+        reads = status.get("state") in READING
+        child.ran = child.ran or reads  # also of one that died since: its last status says that it ran
         if code is None:
-            if status.get("state") in READING or not child.reports:
-                child.ran = child.ran or child.reports or now - child.began > _LIVED_SECONDS
+            if reads or not child.reports:
+                child.ran = child.ran or now - child.began > _LIVED_SECONDS
                 if child.name in self.sites:
                     self._verdict.alive(child.name, status)
                 if now - child.began > _SETTLED_SECONDS:
@@ -327,29 +324,6 @@ class Supervisor:
             f"no site can process {poison.topic}-{poison.shard} at {poison.offset} ({poison.reason}): skipped, "
             f"kept in {dead_letter_topic(name)}"
         )
-
-    def _keep_apart(self) -> None:
-        """Restart the masked one of two sites whose boundaries fall together."""
-        statuses = {name: child.folder.status() for name, child in self.sites.items()}
-        running = {n: s for n, s in statuses.items() if s.get("state") == RUNNING and s.get("boundary")}
-        if len(running) < 2 or len(running) < len(self.sites):
-            return
-        batch_ms = float(max(s.get("batch_ms") or 0 for s in running.values()))
-        settled = _REPHASE_BATCHES * batch_ms / 1000
-        if batch_ms < 4 * phase.GUARD_MS or time.monotonic() - self._last_rephase < max(
-            settled, _SETTLED_SECONDS
-        ):
-            return
-        if min(s.get("batch_id") or 0 for s in running.values()) < _REPHASE_BATCHES:
-            return
-        site = phase.masked({name: s["boundary"] * 1000 for name, s in running.items()}, batch_ms)
-        if site is not None:
-            self._last_rephase = time.monotonic()
-            self._event(f"{site}: restarted to take its batch boundary apart from another site's")
-            child = self.sites[site]
-            child.folder.end(grace=0)
-            child.popen = None
-            child.restart_at = time.monotonic()
 
     def _heed_divergence(self) -> None:
         digests = [child for name, child in self.others.items() if name.startswith("digest")]

@@ -201,9 +201,14 @@ def warm_up(spark: SparkSession, stages: Sequence[tuple[Pipeline, EngineSettings
             if (error := query.exception()) is not None:
                 raise error
     finally:
-        for query in queries:
-            query.stop()
-        spark.streams.resetTerminated()  # else whoever waits for any query would be told of these
+        stop(spark, queries)
+
+
+def stop(spark: SparkSession, queries: Sequence[StreamingQuery]) -> None:
+    """Stop queries that will be started again in this session; their checkpoints say where they go on."""
+    for query in queries:
+        query.stop()
+    spark.streams.resetTerminated()  # else whoever waits for any query would be told of these
 
 
 def shard_count(pipeline: Pipeline, partitions: Mapping[str, int]) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 import uuid
 from collections import defaultdict
@@ -181,6 +182,33 @@ def test_sites_were_compared(running: dict[str, Job]) -> None:
 
 def test_a_site_tells_how_long_its_last_boundary_took(running: dict[str, Job]) -> None:
     wait(lambda: (running["job"].status()["sites"]["site-2"].get("boundary_ms") or 0) > 0)
+
+
+def test_boundaries_that_fall_together_are_moved_apart_without_a_new_process(
+    scene: Scene, running: dict[str, Job]
+) -> None:
+    job = running["job"].wait_running()
+    before = job.status()["sites"]
+    jvm = before["site-2"]["jvm_pid"]
+    os.kill(jvm, signal.SIGSTOP)  # its batch goes on until it is woken, at a boundary of the other site
+    try:
+        began = before["site-1"]["batch_id"]
+        wait(lambda: job.status()["sites"]["site-1"]["batch_id"] > began + 1)
+    finally:
+        os.kill(jvm, signal.SIGCONT)
+    wait(lambda: job.status()["sites"]["site-2"].get("moves"))
+    scene.write(500)
+    job.wait_running()
+    after = job.status()["sites"]
+    assert {name: (site["pid"], site["jvm_pid"]) for name, site in after.items()} == {
+        name: (site["pid"], site["jvm_pid"]) for name, site in before.items()
+    }
+    assert not after["site-1"].get("moves"), "the other one stays"
+    assert abs(after["site-1"]["boundary"] - after["site-2"]["boundary"]) > 0.9
+    records: list[OutputRecord] = []
+    with job.consumer() as consumer:
+        read(consumer, records, scene.written)
+    check(scene, records)
 
 
 def test_stopping_leaves_nothing_and_the_run_can_go_on_later(scene: Scene, running: dict[str, Job]) -> None:

@@ -13,6 +13,7 @@ public final class Progress {
     private record At(long next, long behind) {}
 
     private static final Map<String, Map<Integer, At>> SHARDS = new ConcurrentHashMap<>();
+    private static volatile String query;
     private static volatile long batchBegan;
     private static volatile long batch = -1;
 
@@ -34,8 +35,12 @@ public final class Progress {
         return node.toString();
     }
 
-    /** Called by each reader of a batch: the first of them counts. */
-    public static synchronized void batchBegan(long number) {
+    /** Called by each reader of a batch: the first of them counts, and of several queries the first that began. */
+    public static synchronized void batchBegan(String id, long number) {
+        if (SHARDS.isEmpty() || (query != null && !query.equals(id))) {
+            return;
+        }
+        query = id;
         if (number != batch) {
             batch = number;
             batchBegan = System.currentTimeMillis();
@@ -54,7 +59,13 @@ public final class Progress {
         }
     }
 
-    public static void forget(String topic) {
+    /** A query has ended. After the last one no batch is known, until one that is started again begins it anew. */
+    public static synchronized void forget(String topic) {
         SHARDS.remove(topic);
+        if (SHARDS.isEmpty()) {
+            query = null;
+            batchBegan = 0;
+            batch = -1;
+        }
     }
 }

@@ -32,6 +32,7 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
     private static final int PARTITION = 3;
     private static final int OFFSET = 4;
     private static final String BATCH_ID = "streaming.sql.batchId";
+    private static final String QUERY_ID = "sql.streaming.queryId";
 
     /** Sent to executors. */
     static final class Factory implements PartitionReaderFactory {
@@ -56,7 +57,7 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
                     "Spark's batch " + batch + " was to read sealed batch " + shard.seal(),
                     "the checkpoint was made by another run, or noDataMicroBatches is on: start a new run");
         }
-        Progress.batchBegan(Long.parseLong(batch));
+        Progress.batchBegan(TaskContext.get().getLocalProperty(QUERY_ID), Long.parseLong(batch));
         shard.group().topics().forEach(topic -> topics.put(topic, UTF8String.fromString(topic)));
         this.stage = new Stage(shard);
         this.sequence = Sequence.take(shard);
