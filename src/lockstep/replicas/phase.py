@@ -15,7 +15,7 @@ GUARD_MS = 900.0
 START_GUARD_MS = 2_500.0
 """A site that starts keeps this distance: when exactly its first batch begins is not in its hand."""
 START_MS = 1_500.0
-"""What passes, about, between starting a query and its first boundary."""
+"""What passes, about, between starting a query and its first boundary, where no earlier start tells."""
 MAX_STAGGER_MS = 10_000.0
 """With long batches nobody waits for half of one: apart by this much is apart enough."""
 BATCHES_TOGETHER = 2
@@ -51,7 +51,7 @@ def delay_until_apart(
     """
     if not others_ms or batch_ms <= 0:
         return 0.0
-    guard = min(START_GUARD_MS, batch_ms / (2 * (len(others_ms) + 1)))
+    guard = min(START_GUARD_MS, 0.75 * batch_ms / (len(others_ms) + 1))
     step = max(1.0, guard / 4)
     best_delay, best_apart = 0.0, -1.0
     delay = 0.0

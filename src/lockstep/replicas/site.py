@@ -207,11 +207,11 @@ class Neighbours:
         self._names = settings.site_names
         self._site = site
 
-    def wait_seconds(self, batch_ms: float) -> float:
+    def wait_seconds(self, batch_ms: float, start_ms: float) -> float:
         """How long to wait so that this site's boundaries fall apart from those of the sites that run."""
         others = [at for name, at in self._boundaries(READING).items() if name != self._site]
         if others:
-            return phase.delay_until_apart(time.time() * 1000, others, batch_ms) / 1000
+            return phase.delay_until_apart(time.time() * 1000, others, batch_ms, start_ms) / 1000
         return phase.stagger(self._names.index(self._site), len(self._names), batch_ms) / 1000
 
     def drift(self, batch_ms: float) -> phase.Drift:
@@ -344,17 +344,20 @@ def _serve(
 
     waits = [how.batch_length_ms / 1000 for _, how in pairs if how.engine == "microbatch"]
     batch_ms = pairs[-1][1].batch_length_ms
+    start_ms = phase.START_MS
     ended = False
     for moves in itertools.count():
-        delay = neighbours.wait_seconds(batch_ms)
+        delay = neighbours.wait_seconds(batch_ms, start_ms)
         if delay > 0:
             reporter.update(state="waiting for its phase")
             time.sleep(delay)
         crash_point("site.before-query")
+        began = time.monotonic()
         queries = [engines.start(spark, pipeline, how) for pipeline, how in pairs]
         # In micro-batch there is no batch before there is input; in real time its first one says that it reads.
         while local and not waits and queries[0].isActive and engines.progress(spark, 0).batch < 0:
             time.sleep(_POLL_SECONDS)
+            start_ms = (time.monotonic() - began) * 1000
         reporter.reads(max(waits, default=0.0))
         drift = None if waits else neighbours.drift(batch_ms)
         while not (ended := spark.streams.awaitAnyTermination(_BOUNDARY_SECONDS)):
