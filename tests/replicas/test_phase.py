@@ -74,9 +74,9 @@ def test_of_three_that_fall_together_only_the_last_moves_at_first() -> None:
 
 
 def test_a_stall_that_lengthens_each_batch_does_not_count_as_a_meeting() -> None:
-    """Batches of 5 s that take 5.8: by the nominal length, 4.9 s after a boundary would be near the next one."""
+    """Batches of 5 s that take 5.8: by the nominal length, 4.8 s after a boundary would be near the next one."""
     drift = phase.Drift("site-2", 2, 5000)
-    boundaries = {"site-1": [5800.0 * n for n in range(6)], "site-2": [5800.0 * n + 4900 for n in range(6)]}
+    boundaries = {"site-1": [5800.0 * n for n in range(6)], "site-2": [5800.0 * n + 4800 for n in range(6)]}
     for now in range(5000, 30_000, 500):
         seen = {name: max(at for at in moments if at <= now) for name, moments in boundaries.items()}
         assert not drift.noticed(now, seen)

@@ -15,7 +15,7 @@ GUARD_MS = 900.0
 START_GUARD_MS = 2_500.0
 """A site that starts keeps this distance: when exactly its first batch begins is not in its hand."""
 START_MS = 1_500.0
-"""What passes, about, between starting a query and its first boundary, where no earlier start tells."""
+"""What passes, about, until a query that is started, or stopped and started, begins its first batch."""
 MAX_STAGGER_MS = 10_000.0
 """With long batches nobody waits for half of one: apart by this much is apart enough."""
 BATCHES_TOGETHER = 2
@@ -76,7 +76,7 @@ class Drift:
 
     def __init__(self, site: str, sites: int, batch_ms: float) -> None:
         self._site = site
-        self._near = min(GUARD_MS, batch_ms / (2 * max(1, sites))) / 2
+        self._near = min(GUARD_MS, batch_ms / (2 * max(1, sites)))
         self._possible = sites > 1 and batch_ms >= 4 * GUARD_MS
         self._seen: dict[str, deque[float]] = {}
         self._judged: float | None = None

@@ -50,7 +50,7 @@ logger = logs.get_logger(__name__)
 
 _REPORT_SECONDS = 0.25
 _POLL_SECONDS = 0.05
-_BOUNDARY_SECONDS = 2
+_BOUNDARY_SECONDS = 1
 _MAX_ERROR = 2000
 _FRESH_SECONDS = 3.0
 """A status older than this tells nothing about its site's phase."""
@@ -344,31 +344,35 @@ def _serve(
 
     waits = [how.batch_length_ms / 1000 for _, how in pairs if how.engine == "microbatch"]
     batch_ms = pairs[-1][1].batch_length_ms
-    start_ms = phase.START_MS
-    ended = False
+    prepared = [engines.prepare(spark, pipeline, how) for pipeline, how in pairs]
+    delay = neighbours.wait_seconds(batch_ms, phase.START_MS)
+    if delay > 0:
+        reporter.update(state="waiting for its phase")
+        time.sleep(delay)
+    move_ms, stopped, ended = phase.START_MS, 0.0, False
     for moves in itertools.count():
-        delay = neighbours.wait_seconds(batch_ms, start_ms)
-        if delay > 0:
-            reporter.update(state="waiting for its phase")
-            time.sleep(delay)
         crash_point("site.before-query")
-        began = time.monotonic()
-        queries = [engines.start(spark, pipeline, how) for pipeline, how in pairs]
+        queries = [engines.begin(spark, writer) for writer in prepared]
         # In micro-batch there is no batch before there is input; in real time its first one says that it reads.
         while local and not waits and queries[0].isActive and engines.progress(spark, 0).batch < 0:
             time.sleep(_POLL_SECONDS)
-            start_ms = (time.monotonic() - began) * 1000
+        if moves and local:  # the first start says nothing: it is the slowest by far
+            move_ms = (time.monotonic() - stopped) * 1000
         reporter.reads(max(waits, default=0.0))
         drift = None if waits else neighbours.drift(batch_ms)
         while not (ended := spark.streams.awaitAnyTermination(_BOUNDARY_SECONDS)):
             took = [engines.boundary_ms(query, how) for query, (_, how) in zip(queries, pairs, strict=True)]
             reporter.update(boundary_ms=max((ms for ms in took if ms is not None), default=None))
             if drift is not None and drift.noticed(time.time() * 1000, neighbours.all_boundaries()):
-                break
+                prepared = [engines.prepare(spark, pipeline, how) for pipeline, how in pairs]
+                time.sleep(neighbours.wait_seconds(batch_ms, move_ms))  # it reads on meanwhile
+                if neighbours.all_boundaries():
+                    break
         if ended:
             break
         logger.info("batch boundaries have fallen together: the query is stopped and started again")
         reporter.update(state="moving its boundary", moves=moves + 1)
+        stopped = time.monotonic()
         engines.stop(spark, queries)
     for query in queries:
         if (error := query.exception()) is not None:

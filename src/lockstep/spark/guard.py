@@ -19,7 +19,8 @@ Engine = Literal["realtime", "microbatch"]
 _SHOWN = 8
 _EXPRESSION_IDS = re.compile(r"#\d+L?(-T\d+ms)?")
 _MOST_NODES = 100_000
-_SHARD_COLUMNS = frozenset(("key", "_shard", "partition"))
+_PARTITION_COLUMNS = frozenset(("_shard", "partition"))
+_SHARD_COLUMNS = _PARTITION_COLUMNS | {"key"}
 _SHARD_ITSELF = frozenset(("_shard",))
 
 
@@ -71,6 +72,22 @@ def refusal(findings: Sequence[Finding]) -> UsageError:
     return UsageError(
         f"sites could differ in {count}:\n  " + "\n  ".join(lines),
         hint="change the pipeline; --allow NAME if you know that it cannot differ",
+    )
+
+
+def relies_on_key(dataframe: DataFrame, engine: Engine) -> bool:
+    """Whether sites agree only if all rows of one message key come from one shard.
+
+    Those of no key do not, as Kafka spreads them: then the source has to refuse them.
+    """
+    plan = dataframe._jdf.queryExecution().analyzed()
+    shuffles = [node for node in _nodes(plan) if _name(node) in table.SHUFFLING]
+    if engine == "microbatch":
+        shuffles = [node for node in shuffles if _name(node) != "Aggregate"]
+    return any(
+        any(_comes_from_shard(key, plan, ("key",)) for key in _keys(node))
+        and not any(_comes_from_shard(key, plan, _PARTITION_COLUMNS) for key in _keys(node))
+        for node in shuffles
     )
 
 
@@ -220,7 +237,7 @@ def _shape(plan: Any, engine: Engine, shards: int | None, broadcast: bool) -> It
     if shards == 1:
         return
     for node in shuffles:
-        keys = list(_sequence(node.groupingExpressions() if _name(node) == "Aggregate" else node.keys()))
+        keys = _keys(node)
         names = _SHARD_ITSELF if broadcast else _SHARD_COLUMNS
         if not any(_comes_from_shard(key, plan, names) for key in keys):
             yield Finding(
@@ -237,13 +254,18 @@ def _first_of_equals(nodes: Sequence[Any], plan: Any) -> Iterator[Finding]:
     for node in nodes:
         if not _name(node).startswith("Deduplicate"):
             continue
-        keys = list(_sequence(node.keys()))
+        keys = _keys(node)
         if len(keys) < node.output().size() and not any(_comes_from_shard(key, plan) for key in keys):
             yield Finding(
                 _name(node),
                 f"dropDuplicates by {', '.join(map(_short, keys))} keeps any one of equal rows",
                 "add the message key to its columns, or use groupBy with min_by(struct(...), _sn)",
             )
+
+
+def _keys(node: Any) -> list[Any]:
+    """What an operator that shuffles brings together."""
+    return list(_sequence(node.groupingExpressions() if _name(node) == "Aggregate" else node.keys()))
 
 
 def _comes_from_shard(expression: Any, plan: Any, names: Collection[str] = _SHARD_COLUMNS) -> bool:

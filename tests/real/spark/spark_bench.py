@@ -62,9 +62,9 @@ class Bench:
             {"bootstrap.servers": self.bootstrap_servers, "partitioner": "murmur2_random", "linger.ms": 0}
         )
 
-    def produce(self, topic: str, records: Sequence[tuple[str, str]], partition: int = -1) -> None:
+    def produce(self, topic: str, records: Sequence[tuple[str | None, str]], partition: int = -1) -> None:
         for key, value in records:
-            self._producer.produce(topic, key=key.encode(), value=value.encode(), partition=partition)
+            self._producer.produce(topic, key=key, value=value, partition=partition)
         assert self._producer.flush(10) == 0
 
     def takes(self, topic: str, value: str) -> bool:

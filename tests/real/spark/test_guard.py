@@ -135,6 +135,19 @@ def test_with_one_partition_any_key_comes_from_one_shard(df: DataFrame) -> None:
     assert guard.check(grouped, "realtime", shards=1) == []
 
 
+def test_it_is_known_whether_a_plan_relies_on_the_message_key(df: DataFrame) -> None:
+    by_key = df.groupBy(F.col("key").cast("string")).count()
+    assert guard.relies_on_key(by_key, "realtime")
+    assert not guard.relies_on_key(by_key, "microbatch"), (
+        "an aggregate does not mind where its rows come from"
+    )
+    assert not guard.relies_on_key(df.groupBy("key", "_shard").count(), "realtime")
+    assert not guard.relies_on_key(df.select("key", "value"), "realtime")
+    first = df.dropDuplicates(["key"])
+    assert guard.relies_on_key(first, "realtime")
+    assert guard.relies_on_key(first, "microbatch"), "which of several is the first is a matter of the shard"
+
+
 def test_other_sources_and_tables_are_refused(spark: SparkSession, df: DataFrame, tmp_path: Any) -> None:
     rate = spark.readStream.format("rate").load()
     assert [finding.name for finding in guard.check(rate, "microbatch")] == ["StreamingRelationV2"]

@@ -101,6 +101,43 @@ def test_a_poison_record_is_named_and_a_skip_lets_the_site_pass(bench: Bench) ->
     ] == [1, 2, 4]
 
 
+def test_a_record_without_a_key_is_named_where_its_group_would_come_from_several_shards(bench: Bench) -> None:
+    count = counting(bench)
+    query = bench.start(count, "site-1")
+    bench.produce(count.inputs[0], [("a", "1"), (None, "2"), ("b", "3")], partition=1)
+    assert f"{count.inputs[0]}-1 at offset 1 has no key" in bench.failure(query)
+    suspect = engine.suspect(bench.spark)
+    assert suspect is not None
+    assert (suspect.topic, suspect.shard, suspect.offset) == (count.inputs[0], 1, 1)
+
+    bench.queries.clear()
+    bench.produce_bytes(f"{bench.name}.seals", seals.skip(suspect.topic, 1, 1, suspect.reason))
+    bench.start(count, "site-1")
+    found = bench.outputs(count.output, lambda found: len(accepted(found)) == 2)
+    assert {output.key for output in accepted(found)} == {b"a", b"b"}
+
+
+def test_rows_of_a_stage_that_have_no_key_are_one_group_of_the_next(bench: Bench) -> None:
+    @pipeline(inputs=[bench.topic("in")], output=bench.topic("stage"))
+    def forget_the_key(df: Any) -> Any:
+        return df.select(F.lit(None).cast("string").alias("key"), "value", "_sn", "_shard")
+
+    @pipeline(inputs=[forget_the_key.output], output=bench.topic("out"), key="customer")
+    def count(df: Any) -> Any:
+        return df.groupBy(df.key.cast("string").alias("customer")).agg(
+            F.count("*").alias("n"), F.max("_sn").alias("_sn"), F.max("_shard").alias("_shard")
+        )
+
+    stage = {"stage_topics": [forget_the_key.output]}
+    first = {"checkpoint": bench.folder / "first", "seals": f"{bench.name}.first.seals"}
+    bench.start(forget_the_key, "site-1", **stage, **first)
+    bench.produce(forget_the_key.inputs[0], [(f"k{n}", str(n)) for n in range(20)])
+    bench.start(count, "site-1", **stage)
+    found = bench.outputs(count.output, lambda found: len(found) >= 20)
+    assert sorted(json.loads(output.value)["n"] for output in found) == list(range(1, 21))
+    assert len({output.identity.shard for output in found}) == 1
+
+
 def test_retention_that_passed_the_checkpoint_stops_the_site_with_the_offsets(bench: Bench) -> None:
     count = counting(bench)
     query = bench.start(count, "site-1")

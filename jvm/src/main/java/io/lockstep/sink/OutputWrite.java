@@ -53,6 +53,7 @@ public final class OutputWrite implements RequiresDistributionAndOrdering, Strea
                 column("value", DataTypes.BinaryType, true),
                 column("_sn", DataTypes.LongType, realTime),
                 column("_shard", DataTypes.IntegerType, realTime),
+                settings.flag("stage", false),
                 OutputProducer.settings(settings.kafka(), realTime, largest));
     }
 

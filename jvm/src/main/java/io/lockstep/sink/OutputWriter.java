@@ -31,6 +31,7 @@ final class OutputWriter implements DataWriter<InternalRow> {
             int value,
             int sn,
             int shard,
+            boolean stage,
             Map<String, Object> kafka)
             implements StreamingDataWriterFactory {
         @Override
@@ -38,6 +39,8 @@ final class OutputWriter implements DataWriter<InternalRow> {
             return new OutputWriter(this, partition, epoch);
         }
     }
+
+    private static final byte[] NO_KEY = {};
 
     private final Factory to;
     private final int reducer;
@@ -60,7 +63,9 @@ final class OutputWriter implements DataWriter<InternalRow> {
         byte[] key = to.key() < 0 || row.isNullAt(to.key()) ? null : row.getBinary(to.key());
         byte[] value = row.isNullAt(to.value()) ? null : row.getBinary(to.value());
         byte[] identity = to.realTime() ? realTimeIdentity(row) : batchIdentity();
-        int partition = Identity.partition(key, identity, to.partitions());
+        // A stage that groups by the key needs all rows of one key in one partition, also those that have none.
+        byte[] placed = key == null && to.stage() ? NO_KEY : key;
+        int partition = Identity.partition(placed, identity, to.partitions());
         ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(to.topic(), partition, key, value);
         record.headers().add(Identity.HEADER, identity).add(Identity.SITE_HEADER, site);
         producer.send(record);

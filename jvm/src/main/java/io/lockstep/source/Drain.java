@@ -31,7 +31,8 @@ public final class Drain {
         for (int number = 0; number < shards; number++) {
             List<TopicPartition> queues = group.queues(number, topic -> shards);
             Place from = group.start(new long[queues.size()]);
-            Shard shard = new Shard("drain", group, number, queues, Set.of(), Position.NO_SEAL, from, null, kafka, Map.of());
+            Shard shard = new Shard(
+                    "drain", group, number, queues, Set.of(), Position.NO_SEAL, from, null, kafka, Map.of(), false);
             Sequence sequence = Sequence.take(shard);
             Thread reader = new Thread(() -> drain(sequence, warming, records, ready, start));
             readers.add(reader);

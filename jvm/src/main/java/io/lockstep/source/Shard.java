@@ -16,6 +16,7 @@ import org.apache.spark.sql.connector.read.InputPartition;
  * @param growing the ones of them whose topics may grow
  * @param until null in real time
  * @param skips offsets that the run agreed to leave out, because no site can process them
+ * @param keyed whether the query takes it that the records of a key, and of no key, are in one shard
  */
 record Shard(
         String reader,
@@ -27,7 +28,8 @@ record Shard(
         Place from,
         Place until,
         Map<String, Object> kafka,
-        Map<TopicPartition, Set<Long>> skips)
+        Map<TopicPartition, Set<Long>> skips,
+        boolean keyed)
         implements InputPartition {
     String key() {
         return reader + "\n" + group.name() + "\n" + shard;

@@ -28,6 +28,7 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
     private static final RecordStatus SOME = RecordStatus.newStatusWithoutArrivalTime(true);
     private static final RecordStatus NONE = RecordStatus.newStatusWithoutArrivalTime(false);
     private static final long POLL_MS = 100;
+    private static final int KEY = 0;
     private static final int TOPIC = 2;
     private static final int PARTITION = 3;
     private static final int OFFSET = 4;
@@ -123,10 +124,21 @@ final class ShardReader implements SupportsRealTimeRead<InternalRow> {
                 return false;
             }
             row = row(record);
-            return true;
         } catch (RuntimeException error) {
             failed = true;
             throw error;
+        }
+        requireKey();
+        return true;
+    }
+
+    /** Kafka spreads records without a key over all partitions. In a stage topic they are in one: see OutputWriter. */
+    private void requireKey() {
+        if (shard.keyed() && row.isNullAt(KEY) && !shard.group().deduplicated(row.getString(TOPIC))) {
+            throw new LockstepException(
+                    "the record of " + row.getString(TOPIC) + "-" + row.getInt(PARTITION) + " at offset "
+                            + row.getLong(OFFSET) + " has no key, and the pipeline groups by it",
+                    "produce it with one, group by _shard too, or let a stage give it one");
         }
     }
 

@@ -33,6 +33,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
     private final String order;
     private final String source;
     private final Map<String, Object> kafka;
+    private final boolean keyed;
     private final SealTopic run;
     private boolean realTime;
 
@@ -49,6 +50,7 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
                     "failOnDataLoss=false would let sites skip different records", "remove the option");
         }
         kafka = settings.kafka();
+        keyed = settings.flag("keyed", false);
         source = checkpoint;
         run = SealTopic.open(settings, checkpoint.replaceFirst("/sources/[^/]*$", ""));
         try {
@@ -177,6 +179,6 @@ public final class ShardStream implements MicroBatchStream, SupportsAdmissionCon
             run.skips(topic).forEach((partition, offsets) -> skips.put(new TopicPartition(topic, partition), offsets));
         }
         return new Shard(
-                source, group, shard, List.copyOf(queues), run.growing(group), seal, from, until, kafka, skips);
+                source, group, shard, List.copyOf(queues), run.growing(group), seal, from, until, kafka, skips, keyed);
     }
 }
