@@ -19,8 +19,13 @@ START_MS = 1_500.0
 MAX_STAGGER_MS = 10_000.0
 """With long batches nobody waits for half of one: apart by this much is apart enough."""
 BATCHES_TOGETHER = 2
-"""Boundaries in a row that fall together before a site moves its own. One is an accident: the first batches of a
-site are irregular, and a move costs a replay."""
+"""Boundaries in a row that fall together before a site moves its own: one is an accident."""
+YOUNG_BATCHES = 4
+"""Batches after a start, or a move, whose boundaries come when they like."""
+YOUNG_GUARD_MS = 1_250.0
+"""As long as they do, this is too close. Less where sites have less room."""
+_AFTER_MS = 150.0
+"""How long after a stall the output is still late."""
 _TOLD_MS = 500.0
 """How long a boundary may take to get into the other sites' view."""
 _REMEMBERED = 3
@@ -72,32 +77,43 @@ class Drift:
     Of those that fall together only the last by name moves: every site finds the same. Distances are between
     moments that were seen: the nominal length does not say when the next boundary comes, for each batch takes
     longer by its stall.
+
+    A move costs something just then, so a site that has settled moves only if stalls overlap. Before, while
+    nothing is regular yet, it takes care to be well away.
     """
 
     def __init__(self, site: str, sites: int, batch_ms: float) -> None:
         self._site = site
-        self._near = min(GUARD_MS, batch_ms / (2 * max(1, sites)))
+        self._wide = min(YOUNG_GUARD_MS, batch_ms / (2 * max(1, sites)))
         self._possible = sites > 1 and batch_ms >= 4 * GUARD_MS
         self._seen: dict[str, deque[float]] = {}
-        self._judged: float | None = None
+        self._judged = 0
+        self._own: float | None = None
         self._together = 0
 
-    def noticed(self, now_ms: float, boundaries_ms: Mapping[str, float]) -> bool:
-        """`boundaries_ms` lacks a site that does not run: nobody moves while another is away."""
+    def noticed(self, now_ms: float, boundaries_ms: Mapping[str, float], stall_ms: float) -> bool:
+        """`boundaries_ms` lacks a site that does not run: nobody moves while another is away.
+
+        `stall_ms` is the longest of the sites' last stalls.
+        """
         for name, at in boundaries_ms.items():
             seen = self._seen.setdefault(name, deque(maxlen=_REMEMBERED))
-            if not seen or at > seen[-1] + self._near:
+            if not seen or at > seen[-1] + GUARD_MS:
                 seen.append(at)
         if not self._possible or self._site not in boundaries_ms:
             return False
         own = self._seen[self._site][-1]
-        if own == self._judged or now_ms < own + self._near + _TOLD_MS:
+        if own == self._own or now_ms < own + self._wide + _TOLD_MS:
             return False
-        self._judged = own
-        near = [
+        self._own = own
+        self._judged += 1
+        near = (
+            self._wide if self._judged <= YOUNG_BATCHES else min(self._wide, GUARD_MS, stall_ms + _AFTER_MS)
+        )
+        met = [
             name
             for name, seen in self._seen.items()
-            if name != self._site and any(abs(own - at) < self._near for at in seen)
+            if name != self._site and any(abs(own - at) < near for at in seen)
         ]
-        self._together = self._together + 1 if near and max(near) < self._site else 0
+        self._together = self._together + 1 if met and max(met) < self._site else 0
         return self._together >= BATCHES_TOGETHER

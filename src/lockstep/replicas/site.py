@@ -222,12 +222,18 @@ class Neighbours:
         found = self._boundaries(frozenset((RUNNING,)))
         return found if len(found) == len(self._names) else {}
 
+    def stall_ms(self) -> float:
+        """The longest of the sites' last stalls, as far as they know them."""
+        return max(float(status.get("boundary_ms") or 0) for status in self._statuses().values())
+
+    def _statuses(self) -> dict[str, dict[str, Any]]:
+        return {name: self._run.site(name).status() for name in self._names}
+
     def _boundaries(self, states: frozenset[str]) -> dict[str, float]:
         now = time.time()
-        statuses = {name: self._run.site(name).status() for name in self._names}
         return {
             name: status["boundary"] * 1000
-            for name, status in statuses.items()
+            for name, status in self._statuses().items()
             if status.get("state") in states and status.get("boundary")
             if now - status["updated"] < _FRESH_SECONDS
         }
@@ -363,7 +369,8 @@ def _serve(
         while not (ended := spark.streams.awaitAnyTermination(_BOUNDARY_SECONDS)):
             took = [engines.boundary_ms(query, how) for query, (_, how) in zip(queries, pairs, strict=True)]
             reporter.update(boundary_ms=max((ms for ms in took if ms is not None), default=None))
-            if drift is not None and drift.noticed(time.time() * 1000, neighbours.all_boundaries()):
+            now = time.time() * 1000
+            if drift is not None and drift.noticed(now, neighbours.all_boundaries(), neighbours.stall_ms()):
                 prepared = [engines.prepare(spark, pipeline, how) for pipeline, how in pairs]
                 time.sleep(neighbours.wait_seconds(batch_ms, move_ms))  # it reads on meanwhile
                 if neighbours.all_boundaries():

@@ -58,6 +58,7 @@ _DEFAULTS = {
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.realTimeMode.minBatchDuration": "500",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
+    "spark.sql.streaming.stopTimeout": "30s",
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.cleaner.referenceTracking.blocking": "false",
