@@ -364,6 +364,7 @@ def _serve(
             time.sleep(_POLL_SECONDS)
         if moves and local:  # the first start says nothing: it is the slowest by far
             move_ms = (time.monotonic() - stopped) * 1000
+            reporter.update(move_ms=round(move_ms))
         reporter.reads(max(waits, default=0.0))
         drift = None if waits else neighbours.drift(batch_ms)
         while not (ended := spark.streams.awaitAnyTermination(_BOUNDARY_SECONDS)):

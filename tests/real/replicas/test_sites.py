@@ -231,6 +231,7 @@ def test_boundaries_that_fall_together_are_moved_apart_without_a_new_process(
         name: (site["pid"], site["jvm_pid"]) for name, site in before.items()
     }
     assert not after["site-1"].get("moves"), "the other one stays"
+    assert 0 < after["site-2"]["move_ms"] < 6000, "shorter than a batch"
     records: list[OutputRecord] = []
     with job.consumer() as consumer:
         read(consumer, records, scene.written)
