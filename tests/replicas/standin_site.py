@@ -1,7 +1,7 @@
 """A stand-in for a site process: speaks the status protocol, has a child as a site has a JVM, computes nothing.
 
 Files in the run folder tell it how to behave: `refuse-SITE` (exit 2), `never-SITE` (die while starting),
-`behind-SITE` (it is catching up), `boundary-SITE` (the batch boundary to report, in seconds since 1970).
+`behind-SITE` (it is catching up).
 """
 
 import argparse
@@ -26,9 +26,7 @@ def main() -> None:
         return given.run_folder / f"{what}-{given.site}"
 
     def report(state: str, error: str | None = None) -> None:
-        boundary = float(asked("boundary").read_text()) if asked("boundary").exists() else None
         status = {"site": given.site, "pid": os.getpid(), "state": state, "error": error, "jvm_pid": None}
-        status |= {"batch_ms": 8000, "batch_id": 9, "boundary": boundary, "updated": time.time()}
         write_json(folder.status_file, status)
 
     if asked("refuse").exists():

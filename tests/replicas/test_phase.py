@@ -98,7 +98,11 @@ def test_a_stall_that_lengthens_each_batch_does_not_count_as_a_meeting() -> None
 
 
 def test_nobody_moves_while_another_site_is_away() -> None:
-    drift = phase.Drift("site-2", 2, 8000)
-    for number in range(5):
-        drift.noticed(number * 8000, {"site-1": number * 8000.0, "site-2": number * 8000.0}, 200)
-        assert not drift.noticed(number * 8000 + 2000, {}, 200)
+    for away in (False, True):
+        drift = phase.Drift("site-2", 2, 8000)
+        moved = []
+        for number in range(5):
+            at = number * 8000.0
+            moved.append(drift.noticed(at + 2000, {"site-1": at, "site-2": at}, 200))
+            moved.append(drift.noticed(at + 4000, {} if away else {"site-1": at, "site-2": at}, 200))
+        assert any(moved) != away

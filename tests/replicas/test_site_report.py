@@ -4,8 +4,9 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-from lockstep.replicas.layout import RunFolder
-from lockstep.replicas.site import Reporter
+from lockstep.replicas.layout import RunFolder, write_json
+from lockstep.replicas.settings import RunSettings
+from lockstep.replicas.site import Neighbours, Reporter
 
 
 def test_it_runs_once_it_has_caught_up_and_stays_so(tmp_path: Path) -> None:
@@ -36,3 +37,22 @@ def test_on_a_cluster_it_runs_at_once_and_its_batches_are_read_from_the_checkpoi
     status = run.site("site-1").status()
     assert (status["state"], status["lag"], status["batch_id"]) == ("running", None, 7)
     assert abs(status["boundary"] - time.time()) < 5
+
+
+def test_boundaries_count_only_if_all_sites_run_and_their_statuses_are_fresh(tmp_path: Path) -> None:
+    run, now = RunFolder(tmp_path), time.time()
+    settings = RunSettings(name="a", pipeline_file="p.py", bootstrap_servers="b", sites=2)
+
+    def say(site: str, **changes: object) -> None:
+        status = {"state": "running", "boundary": now - 1, "updated": now, "boundary_ms": 300}
+        run.site(site).path.mkdir(parents=True, exist_ok=True)
+        write_json(run.site(site).status_file, {**status, **changes})
+
+    neighbours = Neighbours(run, settings, "site-2")
+    say("site-1", boundary_ms=None)
+    say("site-2")
+    assert neighbours.look() == ({"site-1": (now - 1) * 1000, "site-2": (now - 1) * 1000}, 300)
+    for away in ({"state": "catching up"}, {"updated": now - 60}, {"boundary": None}):
+        say("site-1", **away)
+        assert neighbours.look() == ({}, 300)
+    assert neighbours.wait_seconds(8000, 0) == 4.0, "nobody's boundary is known: half a batch after the first"

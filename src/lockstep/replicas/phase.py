@@ -100,7 +100,10 @@ class Drift:
             seen = self._seen.setdefault(name, deque(maxlen=_REMEMBERED))
             if not seen or at > seen[-1] + GUARD_MS:
                 seen.append(at)
-        if not self._possible or self._site not in boundaries_ms:
+        if not self._possible:
+            return False
+        if self._site not in boundaries_ms:
+            self._together = 0
             return False
         own = self._seen[self._site][-1]
         if own == self._own or now_ms < own + self._wide + _TOLD_MS:

@@ -209,7 +209,7 @@ class Neighbours:
 
     def wait_seconds(self, batch_ms: float, start_ms: float) -> float:
         """How long to wait so that this site's boundaries fall apart from those of the sites that run."""
-        others = [at for name, at in self._boundaries(READING).items() if name != self._site]
+        others = [at for name, at in _boundaries(self._statuses(), READING).items() if name != self._site]
         if others:
             return phase.delay_until_apart(time.time() * 1000, others, batch_ms, start_ms) / 1000
         return phase.stagger(self._names.index(self._site), len(self._names), batch_ms) / 1000
@@ -217,26 +217,25 @@ class Neighbours:
     def drift(self, batch_ms: float) -> phase.Drift:
         return phase.Drift(self._site, len(self._names), batch_ms)
 
-    def all_boundaries(self) -> dict[str, float]:
-        """Those of all sites, in ms, or none where not all of them run."""
-        found = self._boundaries(frozenset((RUNNING,)))
-        return found if len(found) == len(self._names) else {}
-
-    def stall_ms(self) -> float:
-        """The longest of the sites' last stalls, as far as they know them."""
-        return max(float(status.get("boundary_ms") or 0) for status in self._statuses().values())
+    def look(self) -> tuple[dict[str, float], float]:
+        """All sites' boundaries, or none if not all of them run, and the longest of their last stalls; in ms."""
+        statuses = self._statuses()
+        found = _boundaries(statuses, frozenset((RUNNING,)))
+        stall_ms = max(float(status.get("boundary_ms") or 0) for status in statuses.values())
+        return found if len(found) == len(self._names) else {}, stall_ms
 
     def _statuses(self) -> dict[str, dict[str, Any]]:
         return {name: self._run.site(name).status() for name in self._names}
 
-    def _boundaries(self, states: frozenset[str]) -> dict[str, float]:
-        now = time.time()
-        return {
-            name: status["boundary"] * 1000
-            for name, status in self._statuses().items()
-            if status.get("state") in states and status.get("boundary")
-            if now - status["updated"] < _FRESH_SECONDS
-        }
+
+def _boundaries(statuses: dict[str, dict[str, Any]], states: frozenset[str]) -> dict[str, float]:
+    now = time.time()
+    return {
+        name: status["boundary"] * 1000
+        for name, status in statuses.items()
+        if status.get("state") in states and status.get("boundary")
+        if now - status["updated"] < _FRESH_SECONDS
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -355,7 +354,7 @@ def _serve(
     if delay > 0:
         reporter.update(state="waiting for its phase")
         time.sleep(delay)
-    move_ms, stopped, ended = phase.START_MS, 0.0, False
+    move_ms, stopped = phase.START_MS, 0.0
     for moves in itertools.count():
         crash_point("site.before-query")
         queries = [engines.begin(spark, writer) for writer in prepared]
@@ -370,11 +369,11 @@ def _serve(
         while not (ended := spark.streams.awaitAnyTermination(_BOUNDARY_SECONDS)):
             took = [engines.boundary_ms(query, how) for query, (_, how) in zip(queries, pairs, strict=True)]
             reporter.update(boundary_ms=max((ms for ms in took if ms is not None), default=None))
-            now = time.time() * 1000
-            if drift is not None and drift.noticed(now, neighbours.all_boundaries(), neighbours.stall_ms()):
+            if drift is not None and drift.noticed(time.time() * 1000, *neighbours.look()):
                 prepared = [engines.prepare(spark, pipeline, how) for pipeline, how in pairs]
                 time.sleep(neighbours.wait_seconds(batch_ms, move_ms))  # it reads on meanwhile
-                if neighbours.all_boundaries():
+                everyone, _ = neighbours.look()
+                if everyone:
                     break
         if ended:
             break

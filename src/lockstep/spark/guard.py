@@ -81,13 +81,12 @@ def relies_on_key(dataframe: DataFrame, engine: Engine) -> bool:
     Those of no key do not, as Kafka spreads them: then the source has to refuse them.
     """
     plan = dataframe._jdf.queryExecution().analyzed()
-    shuffles = [node for node in _nodes(plan) if _name(node) in table.SHUFFLING]
-    if engine == "microbatch":
-        shuffles = [node for node in shuffles if _name(node) != "Aggregate"]
+    nodes = list(_nodes(plan))
+    minding = _choosing(nodes) if engine == "microbatch" else _shuffling(nodes)
     return any(
         any(_comes_from_shard(key, plan, ("key",)) for key in _keys(node))
         and not any(_comes_from_shard(key, plan, _PARTITION_COLUMNS) for key in _keys(node))
-        for node in shuffles
+        for node in minding
     )
 
 
@@ -227,7 +226,7 @@ def _shape(plan: Any, engine: Engine, shards: int | None, broadcast: bool) -> It
             f"{sources} inputs have no common order",
             'merge them into one, inputs=[("a", "b")], or use --engine microbatch',
         )
-    shuffles = [node for node in nodes if _name(node) in table.SHUFFLING]
+    shuffles = _shuffling(nodes)
     if len(shuffles) > 1:
         yield Finding(
             "SeveralShuffles",
@@ -251,16 +250,24 @@ def _shape(plan: Any, engine: Engine, shards: int | None, broadcast: bool) -> It
 
 def _first_of_equals(nodes: Sequence[Any], plan: Any) -> Iterator[Finding]:
     """In a micro-batch it is the shuffle that decides which of several equal rows comes first."""
-    for node in nodes:
-        if not _name(node).startswith("Deduplicate"):
-            continue
+    for node in _choosing(nodes):
         keys = _keys(node)
-        if len(keys) < node.output().size() and not any(_comes_from_shard(key, plan) for key in keys):
+        if not any(_comes_from_shard(key, plan) for key in keys):
             yield Finding(
                 _name(node),
                 f"dropDuplicates by {', '.join(map(_short, keys))} keeps any one of equal rows",
                 "add the message key to its columns, or use groupBy with min_by(struct(...), _sn)",
             )
+
+
+def _shuffling(nodes: Sequence[Any]) -> list[Any]:
+    return [node for node in nodes if _name(node) in table.SHUFFLING]
+
+
+def _choosing(nodes: Sequence[Any]) -> list[Any]:
+    """Those that keep one of several rows which are equal in some columns only."""
+    found = [node for node in nodes if _name(node).startswith("Deduplicate")]
+    return [node for node in found if len(_keys(node)) < node.output().size()]
 
 
 def _keys(node: Any) -> list[Any]:

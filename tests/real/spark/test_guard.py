@@ -146,6 +146,9 @@ def test_it_is_known_whether_a_plan_relies_on_the_message_key(df: DataFrame) -> 
     first = df.dropDuplicates(["key"])
     assert guard.relies_on_key(first, "realtime")
     assert guard.relies_on_key(first, "microbatch"), "which of several is the first is a matter of the shard"
+    late = df.withWatermark("timestamp", "1 minute").dropDuplicatesWithinWatermark(["key"])
+    assert guard.relies_on_key(late, "microbatch")
+    assert not guard.relies_on_key(df.select("key", "value").dropDuplicates(), "microbatch"), "all are equal"
 
 
 def test_other_sources_and_tables_are_refused(spark: SparkSession, df: DataFrame, tmp_path: Any) -> None:
